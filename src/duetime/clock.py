@@ -1,0 +1,27 @@
+"""The only place that asks what time it is."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time as the engine sees it; tests and the simulator bring their own."""
+
+    def now(self) -> int:
+        """The wall clock, in whole milliseconds since 1970 UTC, rounded down.
+
+        Rounded down, so that "now has reached a timer's instant" is never true too early.
+        """
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never steps: waits and deadlines are measured by it."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
