@@ -1,39 +1,178 @@
-"""Configuration: one frozen value, refused at start by key, value and rule."""
+"""Every setting: its name, its rule, what it means, its default. One frozen value.
 
-from msgspec import Struct
+`settings` reads them from where they are kept and refuses what breaks a rule. A field whose
+name holds `_s` is a duration in whole seconds; people write it under the name without that
+part and with a unit (`lookahead_s_max` is `LOOKAHEAD_MAX=5m`).
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """Every setting, with its default. The environment's name is the field's, in capitals."""
+    """All settings of one node. The order here is the order of the documentation."""
 
-    database_url: str
-    api_key: str
-    host: str = "0.0.0.0"  # noqa: S104 - a service listens on every interface, as documented.
-    port: int = 3000
-    log_level: str = "info"
-    log_format: str = "auto"
+    database_url: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Where timers are kept: `sqlite:////absolute/path.db`.",
+        ),
+    ]
+    api_key: Annotated[
+        str,
+        Meta(
+            min_length=32,
+            pattern="[!-~]+",
+            description="What requests must carry in `X-API-Key`.",
+        ),
+    ]
+    host: Annotated[
+        str, Meta(min_length=1, description="The address to listen on: an IP or a host name.")
+    ] = "0.0.0.0"  # noqa: S104 - a service listens on every interface, as documented.
+    port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The port to listen on; 0 picks a free one.")
+    ] = 3000
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="`debug` adds a line for each state change of a timer."),
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Meta(description="`auto` is text on a terminal and JSON lines otherwise."),
+    ] = "auto"
 
-    default_num_shards: int = 16
-    history_retention_s: int = 604_800
-    min_delay_s: int = 1
-    purge_interval_s: int = 300
+    default_num_shards: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4_096,
+            description="Shards of the namespace `default`. Read when it is first created only.",
+        ),
+    ] = 16
+    history_retention_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=315_360_000,
+            description="How long finished timers are kept where the namespace does not say;"
+            " `0s` keeps none.",
+        ),
+    ] = 604_800
+    min_delay_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="A V1 timer due sooner than this is moved to it, where the namespace"
+            " does not say.",
+        ),
+    ] = 1
+    purge_interval_s: Annotated[
+        int, Meta(ge=1, le=86_400, description="How often history past its time is deleted.")
+    ] = 300
 
-    payload_bytes_max: int = 102_400
-    body_bytes_max: int = 16_777_216
+    payload_bytes_max: Annotated[
+        int, Meta(ge=0, le=16_777_216, description="The largest payload of one timer.")
+    ] = 102_400
+    body_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=1_073_741_824,
+            description="The largest request body; what is longer is cut off while reading.",
+        ),
+    ] = 16_777_216
 
-    callback_timeout_s_max: int = 30
-    callback_response_bytes_max: int = 65_536
-    callback_allow_networks: tuple[str, ...] = ()
-    callback_tls_verify: bool = True
-    callback_ca_file: str | None = None
+    callback_timeout_s_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=3_600,
+            description="The longest callback timeout that a timer may ask for.",
+        ),
+    ] = 30
+    callback_response_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=16_777_216,
+            description="The longest callback answer; the attempt fails beyond it.",
+        ),
+    ] = 65_536
+    callback_allow_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Networks that callbacks may reach although they are loopback, private"
+            " or link-local, such as `10.0.0.0/8,fd00::/8`."
+        ),
+    ] = ()
+    callback_tls_verify: Annotated[
+        bool, Meta(description="Whether the certificates of callback hosts are checked.")
+    ] = True
+    callback_ca_file: Annotated[
+        str | None,
+        Meta(description="A PEM file of certificate authorities to trust beside the system's."),
+    ] = None
 
-    in_flight_max: int = 2_000
-    in_flight_per_destination_max: int = 200
-    parked_per_destination_max: int = 1_000
+    in_flight_max: Annotated[
+        int, Meta(ge=1, le=100_000, description="Callbacks under way at once.")
+    ] = 2_000
+    in_flight_per_destination_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Callbacks under way at once to one scheme, host and port.",
+        ),
+    ] = 200
+    parked_per_destination_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Due timers that wait in memory for a busy destination; what is beyond"
+            " waits in the database.",
+        ),
+    ] = 1_000
 
-    window_timers_max: int = 100_000
-    window_page_timers: int = 1_000
-    lookahead_s_max: int = 300
-    safety_read_s: int = 180
-    write_batch_timers_max: int = 4_000
-    drain_timeout_s: int = 10
+    window_timers_max: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=10_000_000,
+            description="Pending timers held in memory, all shards together.",
+        ),
+    ] = 100_000
+    window_page_timers: Annotated[
+        int, Meta(ge=1, le=100_000, description="Timers read from the database at a time.")
+    ] = 1_000
+    lookahead_s_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How far ahead of their instant timers are read into memory.",
+        ),
+    ] = 300
+    safety_read_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How often a shard is read again although nothing asks for it.",
+        ),
+    ] = 180
+    write_batch_timers_max: Annotated[
+        int, Meta(ge=1, le=100_000, description="Timers written in one transaction.")
+    ] = 4_000
+    drain_timeout_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3_600,
+            description="How long callbacks under way may take to finish at shutdown; those"
+            " cut off fire again after the start.",
+        ),
+    ] = 10
