@@ -1,0 +1,39 @@
+"""The databases that Duetime keeps its timers in. An adapter is imported only when used."""
+
+from duetime.errors import ConfigError
+from duetime.store import Store
+
+SCHEMES = ("memory", "sqlite")
+
+
+def store_from_url(url: str) -> Store:
+    """The store that `DATABASE_URL` names, not yet open.
+
+    `memory:` keeps nothing, `sqlite:///timers.db` is a file below the working directory and
+    `sqlite:////var/lib/duetime/timers.db` one with an absolute path. The message of an error
+    never repeats more of the URL than its scheme: the rest may hold a password.
+    """
+    scheme, colon, rest = url.partition(":")
+    match scheme.lower() if colon else "":
+        case "memory":
+            from duetime.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case "sqlite":
+            from duetime.stores.sqlite import SqliteStore
+
+            return SqliteStore(_sqlite_path(rest))
+        case "":
+            problem = "has no scheme"
+        case unknown:
+            problem = f"has the unknown scheme {unknown!r}"
+    raise ConfigError(f"DATABASE_URL {problem}; known are {', '.join(SCHEMES)}")
+
+
+def _sqlite_path(rest: str) -> str:
+    path = rest.removeprefix("///")
+    if path == rest or not path or "\0" in path:
+        raise ConfigError(
+            "DATABASE_URL must name a file: sqlite:///relative.db or sqlite:////absolute.db"
+        )
+    return path

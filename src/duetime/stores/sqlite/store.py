@@ -1,0 +1,260 @@
+"""The store on SQLite.
+
+Three threads, each with a connection: *writer* makes every change, *reader* answers the
+engine's reads, *lister* the long ones, so that counting a million rows delays no timer.
+In WAL mode readers see the last commit and block nobody. Python's sqlite3 takes the GIL
+for each statement and each row fetched, so writes are few statements of many rows.
+
+The fence is the write transaction itself: BEGIN IMMEDIATE holds the database's only write
+lock from before the version is read until the commit.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+from msgspec.json import decode, encode
+
+from duetime.errors import StoreUnavailable
+from duetime.model import Finished, Lease, Timer
+from duetime.routing import timer_uuid
+from duetime.store import (
+    Batch,
+    Document,
+    DueRead,
+    Key,
+    Listing,
+    ListQuery,
+    Page,
+    ShardRow,
+    Traits,
+)
+from duetime.stores.sqlite import statements as sql
+from duetime.stores.sqlite.lane import Lane
+from duetime.stores.sqlite.listing import select
+from duetime.stores.sqlite.lock import ProcessLock
+from duetime.stores.sqlite.rows import finished_from, history_row, timer_from, timer_row
+from duetime.stores.sqlite.schema import migrate
+
+TRAITS = Traits(name="sqlite")
+PAGE_BYTES_MAX = 4 * 1024 * 1024
+BUSY_TIMEOUT_S = 5  # Nobody else writes, but an operator's shell may for a moment.
+
+
+class SqliteStore:
+    """A database in one file, which this process alone may have open."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._lock = ProcessLock(self._path)
+        self._writer = Lane("duetime-sqlite-writer", self._connect_writer)
+        self._reader = Lane("duetime-sqlite-reader", self._connect_reader)
+        self._lister = Lane("duetime-sqlite-lister", self._connect_reader)
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS
+
+    async def open(self) -> None:
+        self._check_directory()
+        self._lock.take()
+        try:
+            for lane in (self._writer, self._reader, self._lister):
+                await lane.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        for lane in (self._lister, self._reader, self._writer):
+            await lane.close()
+        self._lock.release()
+
+    async def now(self) -> int:
+        return await self._reader.do(_read_now)
+
+    async def claim(self, shards: Sequence[int], *, owner: str, at: int) -> list[Lease]:
+        def work(connection: sqlite3.Connection) -> list[Lease]:
+            with writing(connection):
+                return [
+                    Lease(
+                        shard,
+                        connection.execute(sql.CLAIM, (shard, owner, at)).fetchone()[0],
+                        owner,
+                    )
+                    for shard in shards
+                ]
+
+        return await self._writer.do(work)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            with writing(connection):
+                connection.executemany(
+                    sql.RELEASE, [(lease.shard, lease.version) for lease in leases]
+                )
+
+        await self._writer.do(work)
+
+    async def shards(self) -> list[ShardRow]:
+        def work(connection: sqlite3.Connection) -> list[ShardRow]:
+            return [ShardRow(*row) for row in connection.execute(sql.READ_SHARDS)]
+
+        return await self._reader.do(work)
+
+    async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
+        return await self._writer.do(lambda connection: _apply(connection, batches))
+
+    async def due(self, reads: Sequence[DueRead]) -> list[Page]:
+        def work(connection: sqlite3.Connection) -> list[Page]:
+            with reading(connection):
+                return [_page(connection, read) for read in reads]
+
+        return await self._reader.do(work)
+
+    async def get(self, keys: Sequence[Key]) -> list[Timer | None]:
+        def work(connection: sqlite3.Connection) -> list[Timer | None]:
+            with reading(connection):
+                rows = [connection.execute(sql.READ_TIMER, key).fetchone() for key in keys]
+            return [None if row is None else timer_from(row) for row in rows]
+
+        return await self._reader.do(work)
+
+    async def outcomes(self, keys: Sequence[Key]) -> list[Finished | None]:
+        uuids = [(timer_uuid(key.namespace, key.id),) for key in keys]
+
+        def work(connection: sqlite3.Connection) -> list[Finished | None]:
+            with reading(connection):
+                rows = [connection.execute(sql.READ_OUTCOME, uuid).fetchone() for uuid in uuids]
+            return [None if row is None else finished_from(row) for row in rows]
+
+        return await self._reader.do(work)
+
+    async def select(self, query: ListQuery) -> Listing:
+        def work(connection: sqlite3.Connection) -> Listing:
+            with reading(connection):
+                return select(connection, query)
+
+        return await self._lister.do(work)
+
+    async def purge(self, namespace: str, *, before: int, limit: int) -> int:
+        def work(connection: sqlite3.Connection) -> int:
+            with writing(connection):
+                return connection.execute(sql.PURGE, (namespace, before, limit)).rowcount
+
+        return await self._writer.do(work)
+
+    async def documents(self, kind: str) -> list[Document]:
+        def work(connection: sqlite3.Connection) -> list[Document]:
+            return [Document(*row) for row in connection.execute(sql.READ_DOCUMENTS, (kind,))]
+
+        return await self._reader.do(work)
+
+    async def write_document(
+        self, kind: str, name: str, body: bytes, *, expected_version: int
+    ) -> bool:
+        def work(connection: sqlite3.Connection) -> bool:
+            with writing(connection):
+                if expected_version == 0:
+                    values: tuple[object, ...] = (kind, name, body.decode())
+                    return connection.execute(sql.INSERT_DOCUMENT, values).rowcount == 1
+                values = (body.decode(), kind, name, expected_version)
+                return connection.execute(sql.UPDATE_DOCUMENT, values).rowcount == 1
+
+        return await self._writer.do(work)
+
+    async def delete_document(self, kind: str, name: str, *, expected_version: int) -> bool:
+        def work(connection: sqlite3.Connection) -> bool:
+            with writing(connection):
+                values = (kind, name, expected_version)
+                return connection.execute(sql.DELETE_DOCUMENT, values).rowcount == 1
+
+        return await self._writer.do(work)
+
+    def _check_directory(self) -> None:
+        directory = self._path.parent
+        if not directory.is_dir():
+            raise StoreUnavailable(f"{self._path}: the directory {directory} does not exist")
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        connection = _connect(self._path, cache_kib=16_384)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        migrate(connection)
+        return connection
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = _connect(self._path, cache_kib=4_096)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction: taken at once, so that nothing read in it can be stale."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:  # Some errors, such as a full disk, have rolled it back.
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def reading(connection: sqlite3.Connection) -> Iterator[None]:
+    """One state of the database for all that is read."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, cached_statements=64
+    )
+    connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA mmap_size = 0")
+    return connection
+
+
+def _read_now(connection: sqlite3.Connection) -> int:
+    (now,) = connection.execute(sql.READ_NOW).fetchone()
+    return int(now)
+
+
+def _apply(connection: sqlite3.Connection, batches: Sequence[Batch]) -> frozenset[int]:
+    with writing(connection):
+        leases = [(batch.lease.shard, batch.lease.version) for batch in batches]
+        (lost_text,) = connection.execute(sql.FENCE, (encode(leases).decode(),)).fetchone()
+        lost = frozenset(decode(lost_text, type=list[int]))
+        held = [batch for batch in batches if batch.lease.shard not in lost]
+        removes = [
+            (timer.shard, timer.execute_at, timer.uuid) for batch in held for timer in batch.removes
+        ]
+        puts = [timer_row(timer) for batch in held for timer in batch.puts]
+        finished = [history_row(entry) for batch in held for entry in batch.finished]
+        for statement, rows in ((sql.remove, removes), (sql.put, puts), (sql.record, finished)):
+            for chunk in sql.chunks(rows):
+                values = list(chain.from_iterable(chunk))
+                connection.execute(statement(len(chunk)), values)
+    return lost
+
+
+def _page(connection: sqlite3.Connection, read: DueRead) -> Page:
+    """The page, cut short where its rows grow heavy: memory is bounded by bytes, too."""
+    timers = []
+    room = PAGE_BYTES_MAX
+    values = (read.shard, *read.after, read.until, read.limit)
+    for row in connection.execute(sql.READ_DUE, values):
+        timer = timer_from(row)
+        timers.append(timer)
+        room -= 0 if timer.payload is None else len(timer.payload)
+        if room < 0:
+            return Page(timers, more=True)
+    return Page(timers, more=len(timers) == read.limit)
