@@ -32,6 +32,8 @@ def parse_instant(text: str) -> int:
     if zone not in "Zz" and (int(zone[1:3]) > 23 or int(zone[4:]) > 59):
         raise ValueError(f"is not a valid date and time: zone {zone} is out of range")
     try:
+        if time >= "24":  # ISO 8601 knows 24:00, and so do newer Pythons; RFC 3339 does not.
+            raise ValueError("hour must be in 0..23")
         seconds = datetime.fromisoformat(f"{date}T{time}{'+00:00' if zone in 'Zz' else zone}")
     except ValueError as error:
         raise ValueError(f"is not a valid date and time: {error}") from None

@@ -9,7 +9,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
 from duetime.instants import parse_duration, parse_instant
-from duetime.model import Reply, RetryPolicy
+from duetime.model import INSTANT_MAX, Reply, RetryPolicy
 
 INITIAL_INTERVAL_MS = 1_000
 BACKOFF_MULTIPLIER = 2.0
@@ -98,7 +98,8 @@ def next_try(
     """
     if policy.max_attempts is not None and attempt >= policy.max_attempts:
         return None
-    at = now + int(_interval_ms(policy, attempt) * (JITTER_MIN + (1 - JITTER_MIN) * jitter))
+    wait = int(_interval_ms(policy, attempt) * (JITTER_MIN + (1 - JITTER_MIN) * jitter))
+    at = min(now + wait, INSTANT_MAX)
     if policy.max_attempts_duration is not None:
         duration = parse_duration(policy.max_attempts_duration)
     elif policy.max_attempts is None:

@@ -1,0 +1,150 @@
+"""The command line."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from duetime import __version__
+from duetime.errors import ConfigError, DuetimeError
+from duetime.server import serve as serve_until_told_to_stop
+from duetime.settings import load
+from duetime.stores import store_from_url
+from duetime.walkthrough import walkthrough
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 2  # As click does for what it refuses itself.
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="duetime", message="%(prog)s %(version)s")
+def main() -> None:
+    """Duetime: a durable timer service.
+
+    Exit codes: 0 after a drain, 1 when it cannot start or fails, 2 when settings or arguments
+    are refused; 128 plus the signal's number when a second signal cuts the drain short.
+    """
+
+
+def _common(command: Command) -> Command:
+    for option in (
+        click.option("--log-format", metavar="auto|text|json", help="Overrides LOG_FORMAT."),
+        click.option(
+            "--log-level", metavar="debug|info|warning|error", help="Overrides LOG_LEVEL."
+        ),
+        click.option(
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="Settings file to read in place of ./duetime.toml.",
+        ),
+        click.option("--port", type=int, help="Overrides PORT (3000); 0 picks a free one."),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@click.option("--host", help="Overrides HOST (0.0.0.0).")
+@_common
+def serve(file: Path | None, **flags: str | int | None) -> None:
+    """Serve timers from DATABASE_URL, for clients that hold API_KEY.
+
+    Settings come from options, the environment, ./.env and ./duetime.toml, in this order.
+    Callbacks to loopback, private and link-local addresses are refused unless
+    CALLBACK_ALLOW_NETWORKS names them.
+    """
+    with _reasons():
+        config = load(flags, file=file)
+        serve_until_told_to_stop(config, allow_local=False, listening=_say_nothing)
+
+
+@main.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".duetime"),
+    show_default=True,
+    help="Where the database and the API key are kept.",
+)
+@_common
+def dev(file: Path | None, data: Path, **flags: str | int | None) -> None:
+    """Try Duetime on this machine: SQLite, loopback only, a key made for you.
+
+    Callbacks may go to loopback and private addresses. DATABASE_URL, API_KEY and HOST are not
+    read; all other settings are.
+    """
+    with _reasons():
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (data / ".gitignore").write_text("*\n", encoding="utf-8")
+        key = _kept_key(data / "api-key")
+        database = data.resolve() / "duetime.db"
+        made = {"database_url": f"sqlite:///{database}", "api_key": key, "host": "127.0.0.1"}
+        config = load({**flags, **made}, file=file)
+
+        def say_what_to_try(url: str) -> None:
+            click.echo(walkthrough(url, key=key, data=data))
+
+        serve_until_told_to_stop(config, allow_local=True, listening=say_what_to_try)
+
+
+@main.command()
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Settings file to read in place of ./duetime.toml.",
+)
+def migrate(file: Path | None) -> None:
+    """Bring the schema of DATABASE_URL up to date, and exit.
+
+    `serve` does the same when it starts; this is for those who want it done beforehand.
+    """
+    with _reasons():
+        config = load({}, file=file, unneeded=("api_key",))
+        asyncio.run(_migrate(config.database_url))
+
+
+async def _migrate(database_url: str) -> None:
+    store = store_from_url(database_url)
+    await store.open()
+    await store.close()
+    click.echo(f"the {store.traits.name} schema is up to date")
+
+
+def _kept_key(path: Path) -> str:
+    """The key in the file, made the first time. Whole or not there: it is moved into place."""
+    if not path.exists():
+        new = path.with_suffix(f".{os.getpid()}")
+        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+        new.replace(path)
+    return path.read_text(encoding="utf-8").strip()
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """What Duetime refuses on purpose, and what the system refuses it, is no traceback."""
+    try:
+        yield
+    except ConfigError as error:
+        _fail(str(error), EXIT_REFUSED)
+    except (DuetimeError, OSError) as error:
+        _fail(str(error), EXIT_FAILED)
+
+
+def _fail(reason: str, code: int) -> NoReturn:
+    for line in reason.splitlines():
+        click.echo(f"duetime: {line}", err=True)
+    raise SystemExit(code)
+
+
+def _say_nothing(url: str) -> None:
+    """The log has said that we listen, and where."""

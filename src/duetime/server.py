@@ -1,0 +1,195 @@
+"""The process: one node behind its HTTP surfaces, from the bound socket to the drained exit.
+
+Started: the port is taken, the node starts, and only then do we listen, so that nothing is
+accepted which cannot be stored. Stopped (SIGTERM, SIGINT): we no longer listen, requests
+under way are answered, then the node drains: callbacks under way finish up to their bound,
+everything is written, leases are released. A second signal ends the process at once; what
+that cuts off fires again after the next start.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from duetime import logs
+from duetime.config import Config
+from duetime.delivery.guard import AddressGuard
+from duetime.delivery.http import HttpCarrier
+from duetime.errors import DuetimeError
+from duetime.http.app import create_app
+from duetime.node import Node
+from duetime.stores import store_from_url
+
+REQUESTS_DRAIN_S = 5
+# Longer than the pools of common clients keep a connection, so that they close it, not we:
+# a POST that meets a closing connection fails and must not be repeated blindly.
+KEEP_ALIVE_S = 120
+# The writer's thread must get its turn while the loop is saturated: at Python's 5 ms it
+# commits a handful of times a second.
+SWITCH_INTERVAL_S = 0.0001
+
+log = logging.getLogger(__name__)
+
+
+class CannotListen(DuetimeError):
+    """The address to listen on is taken, or is not ours."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        self.host = host
+        self.port = port
+        super().__init__(f"cannot listen on {host} port {port}: {reason}")
+
+
+def serve(config: Config, *, allow_local: bool, listening: Callable[[str], None]) -> None:
+    """Run until told to stop by a signal, then drain. `listening` is told our address once."""
+    logs.configure(config.log_level, config.log_format)
+    _raise_file_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with (
+        _bind(config.host, config.port) as bound,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(config, bound, allow_local=allow_local, listening=listening))
+
+
+async def _serve(
+    config: Config,
+    bound: socket.socket,
+    *,
+    allow_local: bool,
+    listening: Callable[[str], None],
+) -> None:
+    told_to_stop = _stop_signals()
+    guard = AddressGuard(config.callback_allow_networks, allow_local=allow_local)
+    carrier = HttpCarrier(
+        guard=guard,
+        tls_verify=config.callback_tls_verify,
+        ca_file=config.callback_ca_file,
+        response_bytes_max=config.callback_response_bytes_max,
+    )
+    node = Node(config, store_from_url(config.database_url), carrier)
+
+    def on_listening() -> None:
+        url = _url(bound)
+        log.info("listening", extra={"url": url})
+        listening(url)
+
+    try:
+        if not await _finished_before(told_to_stop, node.start()):
+            return
+        # What start-up left behind lives for ever: no collection need walk it again.
+        gc.collect()
+        gc.freeze()
+        app = create_app(node.service, api_key=config.api_key, body_bytes_max=config.body_bytes_max)
+        await _HttpServer(app, on_listening, told_to_stop).serve(sockets=[bound])
+        await node.drain()
+    finally:
+        await node.stop()
+    log.info("stopped")
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, which leaves the signals to us, says when it listens and stops when told."""
+
+    def __init__(
+        self, app: Any, on_listening: Callable[[], None], told_to_stop: asyncio.Event
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                interface="asgi3",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=REQUESTS_DRAIN_S,
+            )
+        )
+        self._on_listening = on_listening
+        self._told_to_stop = told_to_stop
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_listening()
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._told_to_stop.is_set()
+
+
+def _stop_signals() -> asyncio.Event:
+    """Set by the first signal to stop; a second one ends the process where it stands."""
+    told_to_stop = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        if told_to_stop.is_set():
+            os._exit(128 + number)
+        log.info("draining", extra={"signal": number.name})
+        told_to_stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return told_to_stop
+
+
+async def _finished_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work was done before the event, which otherwise cancels it."""
+    task = asyncio.create_task(work)
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task  # Raises what it raised.
+        return task.done()
+    finally:
+        for unfinished in (task, waiting):
+            unfinished.cancel()
+        await asyncio.wait((task, waiting))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Take the address without listening on it yet: until then connections are refused."""
+    bound = None
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, proto)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        raise CannotListen(host, port, error.strerror or str(error)) from error
+    return bound
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _raise_file_limit() -> None:
+    """Each callback under way and each client is an open file; the usual 1,024 is soon spent."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS says "unlimited" and refuses it: then the limit stays what it was.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
