@@ -3,18 +3,18 @@
 import asyncio
 import os
 import sqlite3
+import ssl
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
-from duetime.delivery.http import HttpCarrier
-
+from bench.client import post
 from bench.processes import Receiver
 from bench.score import percentile
 from bench.timers import PAYLOAD
+from duetime.callback import parse_url
+from duetime.delivery.client import HttpClient
 from duetime.delivery.guard import AddressGuard
-from duetime.firing import Carrier
-from duetime.model import Timer
 from duetime.retry import Answer
 
 ROW = "x" * 300
@@ -31,71 +31,45 @@ async def limits(receiver: Receiver, work: Path, *, seconds: float) -> dict[str,
 
 
 async def client_posts_per_s(port: int, seconds: float) -> float:
-    """Our own HTTP client alone: as many posts as it makes, `IN_FLIGHT` at a time."""
-    carrier = HttpCarrier(
-        guard=AddressGuard(("127.0.0.0/8",), allow_local=False),
-        tls_verify=True,
-        ca_file=None,
+    """Duetime's own HTTP client and nothing else, `IN_FLIGHT` requests at a time."""
+    client = HttpClient(
+        AddressGuard(("127.0.0.0/8",), allow_local=False),
+        ssl_context=ssl.create_default_context(),
         response_bytes_max=65_536,
     )
-    race = _Race(carrier, asyncio.get_running_loop().create_future())
+    relay = _Relay(client, port)
     try:
-        for number in range(IN_FLIGHT):
-            race.send(number, port)
+        for _ in range(IN_FLIGHT):
+            relay.send()
         await asyncio.sleep(seconds / 4)  # Until every connection is open and all code warm.
-        answered, started = race.answered, time.perf_counter()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(race.failed, seconds)
-        return (race.answered - answered) / (time.perf_counter() - started)
+        answered, started = relay.answered, time.perf_counter()
+        await asyncio.wait([relay.failed], timeout=seconds)
+        if relay.failed.done():
+            raise RuntimeError(f"the client alone failed: {relay.failed.result()}")
+        return (relay.answered - answered) / (time.perf_counter() - started)
     finally:
-        race.over = True
-        await carrier.close()
+        await client.close()
 
 
-class _Race:
+class _Relay:
     """Posts without end: each one answered sends the next."""
 
-    def __init__(self, carrier: Carrier, failed: "asyncio.Future[None]") -> None:
-        self.carrier = carrier
-        self.failed = failed
+    def __init__(self, client: HttpClient, port: int) -> None:
+        self._client = client
+        self._target = parse_url(f"http://127.0.0.1:{port}/f/1")
+        self._request = post("/f/1", PAYLOAD.encode(), key="")
         self.answered = 0
-        self.over = False
+        self.failed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    def send(self, number: int, port: int) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        timer = Timer(
-            namespace="default",
-            id=str(number),
-            uuid=number.to_bytes(16),
-            shard=0,
-            execute_at=now_ms,
-            callback_url=f"http://127.0.0.1:{port}/f/{number}",
-            created_at=now_ms,
-            updated_at=now_ms,
-            scheduled_at=now_ms,
-            timeout_s=30,
-            reply="v1",
-            payload=PAYLOAD.encode(),
-        )
-        self.carrier.send(_Post(timer, self))
+    def send(self) -> None:
+        self._client.send(self._target, self._request, 30.0, self._done)
 
-
-class _Post:
-    number = 1
-
-    def __init__(self, timer: Timer, race: _Race) -> None:
-        self.timer = timer
-        self._race = race
-
-    def answered(self, answer: Answer) -> None:
-        race = self._race
-        if race.over or race.failed.done():
-            return
-        if answer.status != 200:
-            race.failed.set_exception(RuntimeError(f"the client failed: {answer}"))
-            return
-        race.answered += 1
-        race.carrier.send(self)
+    def _done(self, answer: Answer) -> None:
+        if answer.status == 200:
+            self.answered += 1
+            self.send()
+        elif not self.failed.done():
+            self.failed.set_result(answer)
 
 
 def _disk(work: Path, seconds: float) -> dict[str, float]:
