@@ -13,6 +13,9 @@ class Clock(Protocol):
         Rounded down, so that "now has reached a timer's instant" is never true too early.
         """
 
+    def until(self, at: int) -> float:
+        """Seconds from now until the wall clock shows `at`; 0 when it already does."""
+
     def monotonic(self) -> float:
         """Seconds on a clock that never steps: waits and deadlines are measured by it."""
 
@@ -22,6 +25,9 @@ class SystemClock:
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def until(self, at: int) -> float:
+        return max(0.0, at / 1000 - time.time())
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -1,107 +1,244 @@
 """What the surfaces call."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
+from duetime import rules
+from duetime.callback import check_headers
 from duetime.clock import Clock
-from duetime.errors import RequestError
-from duetime.model import Method, Namespace, Reply, RetryPolicy, Status, View
-from duetime.store import ListCursor
+from duetime.config import Config
+from duetime.errors import (
+    InvalidInput,
+    NamespaceNotFound,
+    RequestError,
+    StoreError,
+    TimerExecuting,
+    TimerFinished,
+    TimerNotFound,
+    Unavailable,
+    UnknownNamespace,
+)
+from duetime.model import (
+    FinalStatus,
+    Finished,
+    Namespace,
+    Reply,
+    RetryPolicy,
+    Timer,
+    View,
+)
+from duetime.namespaces import Namespaces
+from duetime.reads import Coalescer
+from duetime.requests import Changes, NamespaceChanges, NewTimer, Selected, Selection
+from duetime.routing import shard_of, timer_uuid
+from duetime.shard import Shard
+from duetime.store import Key, ListQuery, Store
+from duetime.views import list_cursor, of_executing, of_finished, of_pending, select_executing
+from duetime.writes import Acknowledgement, Write
+
+__all__ = ["Changes", "NamespaceChanges", "NewTimer", "Selected", "Selection", "Service"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT_S = 30
 
 
-class NewTimer(Struct, frozen=True, gc=False, kw_only=True):
-    """A timer as asked for, its fields of the right type but their values not yet checked.
+class Engine(Protocol):
+    """What the service needs of the node: its values, its shards and its batched reads."""
 
-    `reply` names the surface: it decides which instants are allowed, what the callback is
-    sent and how its answer is read.
-    """
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def config(self) -> Config: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def namespaces(self) -> Namespaces: ...
+    @property
+    def shards(self) -> dict[int, Shard]: ...
+    @property
+    def timers(self) -> Coalescer[Key, Timer | None]: ...
+    @property
+    def outcomes(self) -> Coalescer[Key, Finished | None]: ...
 
-    namespace: str
-    id: str
-    execute_at: int
-    callback_url: str
-    reply: Reply
-    method: Method = "POST"
-    headers: dict[str, str] | None = None
-    payload: bytes | None = None
-    metadata: bytes | None = None
-    retry: RetryPolicy | None = None
-    timeout_s: int | None = None
-
-
-class Changes(Struct, frozen=True, kw_only=True):
-    """What to change of a timer. UNSET leaves a field as it is, None clears it."""
-
-    execute_at: int | UnsetType = UNSET
-    callback_url: str | UnsetType = UNSET
-    method: Method | UnsetType = UNSET
-    headers: dict[str, str] | None | UnsetType = UNSET
-    payload: bytes | None | UnsetType = UNSET
-    metadata: bytes | None | UnsetType = UNSET
-    retry: RetryPolicy | None | UnsetType = UNSET
-    timeout_s: int | None | UnsetType = UNSET
-
-
-class Selection(Struct, frozen=True, kw_only=True):
-    """Which timers of a namespace to list. `execute_from` is inclusive, `execute_before` not."""
-
-    namespace: str
-    status: Status | None = None
-    id_prefix: str = ""
-    execute_from: int | None = None
-    execute_before: int | None = None
-    sort: str = "execute_at"
-    descending: bool = False
-    after: ListCursor | None = None
-    offset: int = 0
-    limit: int = 50
-    total: bool = False
-
-
-class Selected(Struct, frozen=True):
-    """One page of a list. `next` continues it, None at its end; `total` where asked for."""
-
-    views: list[View]
-    next: ListCursor | None
-    total: int | None
-
-
-class NamespaceChanges(Struct, frozen=True, kw_only=True):
-    """What to change of a namespace. UNSET leaves a field as it is, None clears it."""
-
-    num_shards: int | UnsetType = UNSET
-    history_retention_s: int | None | UnsetType = UNSET
-    min_delay_s: int | None | UnsetType = UNSET
-    retry_policy: RetryPolicy | None | UnsetType = UNSET
+    async def own_shards(self) -> None:
+        """Claim whatever shard is in use and not ours yet."""
 
 
 class Service:
     """Every operation of Duetime. Raises `RequestError`s, which are the caller's to see."""
 
-    clock: Clock
+    def __init__(self, engine: Engine) -> None:
+        self.clock = engine.clock
+        self._engine = engine
+        self._config = engine.config
+        self._namespaces = engine.namespaces
+
+    # -- timers -----------------------------------------------------------------------
 
     async def create(self, new: NewTimer) -> View:
         """Store the timer durably, in place of one of the same key, and see it at once."""
-        raise NotImplementedError
+        timer = self._timer(new, self.clock.now())
+        shard = self._shard(timer.shard)
+        ack = Acknowledgement(1)
+        write = Write(timer.uuid, put=timer, ack=ack)
+        if not shard.try_hold(timer.uuid):
+            await shard.hold(timer.uuid)
+        shard.stage(write, generation=shard.generation)
+        await ack.future
+        if write.error is not None:
+            raise write.error
+        self._debug("timer created", timer)
+        return of_pending(timer)
 
     async def create_many(self, news: Sequence[NewTimer]) -> list[View | RequestError]:
         """An answer for each, in their order; of two with one key the later one wins."""
-        raise NotImplementedError
+        now = self.clock.now()
+        answers: list[View | RequestError] = []
+        staged: list[tuple[int, Write]] = []
+        contended: list[tuple[int, NewTimer]] = []
+        ack = Acknowledgement(1)
+        for index, new in enumerate(news):
+            try:
+                timer = self._timer(new, now)
+                shard = self._shard(timer.shard)
+            except RequestError as error:
+                answers.append(error)
+                continue
+            answers.append(of_pending(timer))
+            if shard.try_hold(timer.uuid):
+                write = Write(timer.uuid, put=timer, ack=ack)
+                staged.append((index, write))
+                ack.expect(1)
+                shard.stage(write, generation=shard.generation)
+                self._debug("timer created", timer)
+            else:
+                contended.append((index, new))
+        ack.settle()
+        await ack.future
+        for index, write in staged:
+            if write.error is not None:
+                answers[index] = write.error
+        # Somebody else is at these keys, or this batch itself was: one after the other.
+        for index, new in contended:
+            try:
+                answers[index] = await self.create(new)
+            except RequestError as error:
+                answers[index] = error
+        return answers
 
     async def get(self, namespace: str, id: str) -> View:
-        raise NotImplementedError
+        """The timer as it stands, or what became of it while history has it."""
+        scope = self._namespace(namespace)
+        rules.check_id(id)
+        uuid = timer_uuid(namespace, id)
+        key = Key(shard_of(id, scope.num_shards), namespace, id)
+        shard = self._shard(key.shard)
+        timer = shard.window.get(uuid)
+        if timer is None:
+            timer = await self._timer_in_store(key)
+        if (attempt := shard.executing.get(uuid)) is not None:
+            return of_executing(attempt.timer)
+        if timer is not None:
+            return of_pending(timer)
+        finished = await self._history(key, scope)
+        if finished is None:
+            raise TimerNotFound(namespace, id)
+        return of_finished(finished)
 
     async def update(self, namespace: str, id: str, changes: Changes, *, reply: Reply) -> View:
         """Change a pending timer; its attempts count anew. `TimerFinished`, `TimerExecuting`."""
-        raise NotImplementedError
+        scope = self._namespace(namespace)
+        self._check(changes)
+        uuid, key, shard = self._place(scope, id)
+        await shard.hold(uuid)
+        generation = shard.generation
+        try:
+            timer = await self._pending(shard, uuid, key, scope)
+            changed = self._changed(timer, changes, scope, reply)
+        except BaseException:
+            shard.release(uuid)
+            raise
+        await _written(shard, Write(uuid, put=changed, ack=Acknowledgement(1)), generation)
+        self._debug("timer updated", changed)
+        return of_pending(changed)
 
     async def cancel(self, namespace: str, id: str) -> View:
         """After this returns, the callback is never sent. `TimerFinished`, `TimerExecuting`."""
-        raise NotImplementedError
+        scope = self._namespace(namespace)
+        uuid, key, shard = self._place(scope, id)
+        await shard.hold(uuid)
+        generation = shard.generation
+        try:
+            timer = await self._pending(shard, uuid, key, scope)
+        except BaseException:
+            shard.release(uuid)
+            raise
+        finished = Finished(timer, "canceled", self.clock.now(), timer.attempts, timer.last_error)
+        kept = finished if scope.history_retention_s > 0 else None
+        write = Write(uuid, remove=timer, finished=kept, ack=Acknowledgement(1))
+        await _written(shard, write, generation)
+        self._debug("timer canceled", timer)
+        return of_finished(finished)
 
     async def select(self, selection: Selection) -> Selected:
-        raise NotImplementedError
+        """One page of a namespace's timers, unfinished ones and history together."""
+        scope = self._namespace(selection.namespace)
+        executing = {
+            attempt.timer.uuid: attempt.timer
+            for shard in self._engine.shards.values()
+            for attempt in shard.executing.values()
+            if attempt.timer.namespace == scope.name
+        }
+        if selection.status == "executing":
+            return select_executing(selection, list(executing.values()))
+        finished: tuple[FinalStatus, ...] = ("completed", "failed", "canceled")
+        if selection.status is not None:
+            finished = tuple(status for status in finished if status == selection.status)
+        limit = selection.limit
+        listing = await self._reading(
+            self._engine.store.select(
+                ListQuery(
+                    namespace=scope.name,
+                    num_shards=scope.num_shards,
+                    pending=selection.status in (None, "pending"),
+                    finished=finished if scope.history_retention_s else (),
+                    finished_after=self.clock.now() - scope.history_retention_s * 1000,
+                    without=frozenset(executing) if selection.status == "pending" else frozenset(),
+                    id_prefix=selection.id_prefix,
+                    execute_from=selection.execute_from,
+                    execute_before=selection.execute_before,
+                    sort=selection.sort,
+                    descending=selection.descending,
+                    after=selection.after,
+                    offset=selection.offset,
+                    limit=limit + 1,
+                    total=selection.total,
+                )
+            )
+        )
+        views = [
+            of_finished(entry)
+            if isinstance(entry, Finished)
+            else of_executing(entry)
+            if entry.uuid in executing
+            else of_pending(entry)
+            for entry in listing.entries[:limit]
+        ]
+        more = len(listing.entries) > limit
+        continued = list_cursor(listing.entries[limit - 1]) if more else None
+        return Selected(views, continued, listing.total)
+
+    async def ping(self) -> None:
+        """Whether the database answers; `StoreError` says why it does not."""
+        await self._engine.store.now()
+
+    # -- namespaces -------------------------------------------------------------------
 
     async def create_namespace(
         self,
@@ -112,18 +249,214 @@ class Service:
         min_delay_s: int | None = None,
         retry_policy: RetryPolicy | None = None,
     ) -> Namespace:
-        raise NotImplementedError
+        """`NamespaceExists`. What is None has the configured default."""
+        rules.check_namespace_name(name)
+        rules.check_between(num_shards, 1, rules.NUM_SHARDS_MAX, "num_shards")
+        now = self.clock.now()
+        namespace = Namespace(
+            name=name,
+            num_shards=num_shards,
+            history_retention_s=self._retention_s(history_retention_s),
+            min_delay_s=self._min_delay_s(min_delay_s),
+            retry_policy=_checked(retry_policy),
+            created_at=now,
+            updated_at=now,
+        )
+        await self._reading(self._namespaces.create(namespace))
+        await self._reading(self._engine.own_shards())
+        return namespace
 
     async def get_namespace(self, name: str) -> Namespace:
-        raise NotImplementedError
+        """`NamespaceNotFound`."""
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            raise NamespaceNotFound(name)
+        return namespace
 
     async def update_namespace(self, name: str, changes: NamespaceChanges) -> Namespace:
-        raise NotImplementedError
+        """`NamespaceNotFound`; changing `num_shards` is refused."""
+        while True:
+            old = await self.get_namespace(name)
+            if changes.num_shards is not UNSET and changes.num_shards != old.num_shards:
+                raise InvalidInput(
+                    f"cannot be changed: it is {old.num_shards} for as long as the namespace lives",
+                    "num_shards",
+                )
+            new = replace(old, updated_at=self.clock.now())
+            if changes.history_retention_s is not UNSET:
+                new = replace(
+                    new, history_retention_s=self._retention_s(changes.history_retention_s)
+                )
+            if changes.min_delay_s is not UNSET:
+                new = replace(new, min_delay_s=self._min_delay_s(changes.min_delay_s))
+            if changes.retry_policy is not UNSET:
+                new = replace(new, retry_policy=_checked(changes.retry_policy))
+            if await self._reading(self._namespaces.replace(new)):
+                return new
 
     async def namespaces(self) -> list[Namespace]:
         """All of them, by name."""
-        raise NotImplementedError
+        return self._namespaces.all()
 
-    async def ping(self) -> None:
-        """Whether the database answers; `StoreError` says why it does not."""
-        raise NotImplementedError
+    # -- from what is asked for to what is stored ----------------------------------------
+
+    def _timer(self, new: NewTimer, now: int) -> Timer:
+        scope = self._namespace(new.namespace)
+        config = self._config
+        rules.check_id(new.id)
+        rules.check_url(new.callback_url)
+        if new.headers:
+            check_headers(new.headers)
+        if new.payload is not None:
+            rules.check_json_size(new.payload, config.payload_bytes_max, "payload")
+        if new.metadata is not None:
+            rules.check_json_size(new.metadata, config.payload_bytes_max, "metadata")
+        execute_at = rules.EXECUTE_AT[new.reply](new.execute_at, now, scope.min_delay_s)
+        return Timer(
+            namespace=new.namespace,
+            id=new.id,
+            uuid=timer_uuid(new.namespace, new.id),
+            shard=shard_of(new.id, scope.num_shards),
+            execute_at=execute_at,
+            callback_url=new.callback_url,
+            created_at=now,
+            updated_at=now,
+            scheduled_at=execute_at,
+            timeout_s=self._timeout_s(new.timeout_s),
+            reply=new.reply,
+            method=new.method,
+            headers=new.headers or None,
+            payload=new.payload,
+            metadata=new.metadata,
+            retry=_checked(new.retry),
+        )
+
+    def _check(self, changes: Changes) -> None:
+        if changes.callback_url is not UNSET:
+            rules.check_url(changes.callback_url)
+        if changes.headers is not UNSET and changes.headers:
+            check_headers(changes.headers)
+        for field, value in (("payload", changes.payload), ("metadata", changes.metadata)):
+            if value is not UNSET:
+                rules.check_json_size(value, self._config.payload_bytes_max, field)
+        if changes.retry is not UNSET:
+            _checked(changes.retry)
+        if changes.timeout_s is not UNSET:
+            self._timeout_s(changes.timeout_s)
+
+    def _changed(self, old: Timer, changes: Changes, scope: Namespace, reply: Reply) -> Timer:
+        now = self.clock.now()
+        execute_at, scheduled_at = old.execute_at, old.scheduled_at
+        if changes.execute_at is not UNSET:
+            rule = rules.EXECUTE_AT[reply]
+            execute_at = scheduled_at = rule(changes.execute_at, now, scope.min_delay_s)
+        return replace(
+            old,
+            execute_at=execute_at,
+            scheduled_at=scheduled_at,
+            updated_at=now,
+            callback_url=_given(changes.callback_url, old.callback_url),
+            method=_given(changes.method, old.method),
+            headers=_given(changes.headers, old.headers) or None,
+            payload=_given(changes.payload, old.payload),
+            metadata=_given(changes.metadata, old.metadata),
+            retry=_given(changes.retry, old.retry),
+            timeout_s=old.timeout_s
+            if changes.timeout_s is UNSET
+            else self._timeout_s(changes.timeout_s),
+            attempts=0,
+            first_attempt_at=None,
+            last_error=None,
+        )
+
+    def _timeout_s(self, timeout_s: int | None) -> int:
+        timeout_s_max = self._config.callback_timeout_s_max
+        if timeout_s is None:
+            return min(DEFAULT_TIMEOUT_S, timeout_s_max)
+        rules.check_timeout(timeout_s, timeout_s_max)
+        return timeout_s
+
+    def _retention_s(self, seconds: int | None) -> int:
+        if seconds is None:
+            return self._config.history_retention_s
+        return rules.check_between(seconds, 0, rules.RETENTION_S_MAX, "history_retention_seconds")
+
+    def _min_delay_s(self, seconds: int | None) -> int:
+        if seconds is None:
+            return self._config.min_delay_s
+        return rules.check_between(seconds, 0, rules.MIN_DELAY_S_MAX, "min_delay_seconds")
+
+    # -- looking up ---------------------------------------------------------------------
+
+    def _namespace(self, name: str) -> Namespace:
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            raise UnknownNamespace(name)
+        return namespace
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._engine.shards.get(number)
+        if shard is None:
+            raise Unavailable(f"shard {number} is not served here at this moment")
+        return shard
+
+    def _place(self, scope: Namespace, id: str) -> tuple[bytes, Key, Shard]:
+        rules.check_id(id)
+        number = shard_of(id, scope.num_shards)
+        return timer_uuid(scope.name, id), Key(number, scope.name, id), self._shard(number)
+
+    async def _pending(self, shard: Shard, uuid: bytes, key: Key, scope: Namespace) -> Timer:
+        """The timer, which can be changed: the caller holds its key, so it cannot start."""
+        if uuid in shard.executing:
+            raise TimerExecuting(key.namespace, key.id)
+        timer = shard.window.get(uuid)
+        if timer is None:
+            timer = await self._timer_in_store(key)
+        if timer is not None:
+            return timer
+        finished = await self._history(key, scope)
+        if finished is None:
+            raise TimerNotFound(key.namespace, key.id)
+        raise TimerFinished(key.namespace, key.id, finished.status)
+
+    async def _timer_in_store(self, key: Key) -> Timer | None:
+        return await self._reading(self._engine.timers.ask(key))
+
+    async def _history(self, key: Key, scope: Namespace) -> Finished | None:
+        if scope.history_retention_s == 0:
+            return None
+        finished = await self._reading(self._engine.outcomes.ask(key))
+        if finished is None:
+            return None
+        kept_since = self.clock.now() - scope.history_retention_s * 1000
+        return finished if finished.at > kept_since else None
+
+    async def _reading(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except StoreError as error:
+            log.warning("store does not answer", extra={"reason": str(error)})
+            raise Unavailable("the database does not answer") from error
+
+    def _debug(self, event: str, timer: Timer) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            facts = {"namespace": timer.namespace, "id": timer.id, "execute_at": timer.execute_at}
+            log.debug(event, extra=facts)
+
+
+async def _written(shard: Shard, write: Write, generation: int) -> None:
+    assert write.ack is not None
+    shard.stage(write, generation=generation)
+    await write.ack.future
+    if write.error is not None:
+        raise write.error
+
+
+def _given(new: T | UnsetType, old: T) -> T:
+    return old if new is UNSET else new
+
+
+def _checked(policy: RetryPolicy | None) -> RetryPolicy | None:
+    if policy is not None:
+        rules.check_retry(policy)
+    return policy

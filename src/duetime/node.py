@@ -1,0 +1,324 @@
+"""One node: claims its shards, keeps them stepping, drains them, stops.
+
+The node is the `Host` of its shards. One alarm serves them all: a heap says which shard is
+to be stepped when, the loop sleeps until the first of these instants, and for a second at
+most, so that a step of the wall clock is noticed.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from duetime.clock import Clock, SystemClock
+from duetime.config import Config
+from duetime.errors import NamespaceExists, StoreError
+from duetime.firing import Carrier, Firing
+from duetime.model import DEFAULT_NAMESPACE, Lease, Namespace, Timer
+from duetime.namespaces import Namespaces
+from duetime.reads import Coalescer
+from duetime.service import Service
+from duetime.shard import Shard
+from duetime.store import DueRead, Store
+from duetime.writer import Writer
+
+log = logging.getLogger(__name__)
+
+ALARM_S_MAX = 1.0
+BACKOFF_S_MIN = 0.05
+BACKOFF_S_MAX = 2.0
+PURGE_ROWS = 5_000
+DUE_READS_PER_CALL = 4_096
+KEYS_PER_CALL = 1_000
+WINDOW_COUNT_AGE_S = 0.05
+
+
+class Node:
+    """`start` it, use its `service`, `drain` and `stop` it."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        carrier: Carrier,
+        *,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.config = config
+        self.store = store
+        self.clock = SystemClock() if clock is None else clock
+        self.shards: dict[int, Shard] = {}
+        self.namespaces = Namespaces(store)
+        self.firing = Firing(
+            carrier,
+            limits=config,
+            namespace=self.namespaces.get,
+            clock=self.clock,
+            chance=chance,
+        )
+        self._carrier = carrier
+        self._writer = Writer(store, batch_timers_max=config.write_batch_timers_max)
+        self._due = Coalescer(store.due, questions_max=DUE_READS_PER_CALL)
+        self.timers = Coalescer(store.get, questions_max=KEYS_PER_CALL)
+        self.outcomes = Coalescer(store.outcomes, questions_max=KEYS_PER_CALL)
+        self.service = Service(self)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: int | None = None
+        self._wakes: list[tuple[int, int]] = []
+        self._recovering: set[Shard] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._claiming = asyncio.Lock()
+        self._window_count = (float("-inf"), 0)
+        self._draining = False
+        self._stopped = False
+
+    # -- life -------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, claim every shard, begin to fire. Raises `StoreError`."""
+        await self.store.open()
+        await self.namespaces.load()
+        if self.namespaces.get(DEFAULT_NAMESPACE) is None:
+            now = self.clock.now()
+            try:
+                await self.namespaces.create(
+                    Namespace(
+                        name=DEFAULT_NAMESPACE,
+                        num_shards=self.config.default_num_shards,
+                        history_retention_s=self.config.history_retention_s,
+                        min_delay_s=self.config.min_delay_s,
+                        retry_policy=None,
+                        created_at=now,
+                        updated_at=now,
+                    )
+                )
+            except NamespaceExists:
+                log.debug("another node created the default namespace first")
+        await self.own_shards()
+        self._spawn(self._maintain())
+        log.info("node started", extra={"node": self.name, "shards": len(self.shards)})
+
+    async def own_shards(self) -> None:
+        """Claim whatever shard is in use and not ours yet."""
+        async with self._claiming:
+            missing = [n for n in range(self.namespaces.num_shards_max()) if n not in self.shards]
+            if not missing or self._draining:
+                return
+            leases = await self.store.claim(missing, owner=self.name, at=self.clock.now())
+            for lease in leases:
+                self.shards[lease.shard] = Shard(lease, host=self, limits=self.config)
+            for lease in leases:
+                self.wake(self.shards[lease.shard], 0)
+
+    async def drain(self) -> None:
+        """Fire nothing new, let callbacks under way finish up to the bound, write everything,
+        release the shards."""
+        if self._draining:
+            return
+        self._draining = True
+        for task in self._tasks:
+            task.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.firing.stop()
+        try:
+            await asyncio.wait_for(self.firing.idle(), self.config.drain_timeout_s)
+        except TimeoutError:
+            log.warning("drain cut short", extra={"in_flight": self.firing.in_flight})
+        await self._writer.drained()
+        leases = [shard.lease for shard in self.shards.values() if not shard.paused]
+        for shard in self.shards.values():
+            shard.closed = True
+        try:
+            await self.store.release(leases)
+        except StoreError as error:
+            log.warning("shards not released", extra={"reason": str(error)})
+        log.info("node drained", extra={"node": self.name})
+
+    async def stop(self) -> None:
+        """Drain, then let go of connections and store. Stopping twice is fine."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self.shards:
+            await self.drain()
+        await self._carrier.close()
+        await self.store.close()
+
+    # -- what shards ask of their host --------------------------------------------------
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def fire(self, shard: Shard, due: list[Timer]) -> None:
+        self.firing.offer(shard, due)
+
+    def write(self, shard: Shard) -> None:
+        self._writer.add(shard)
+
+    def recorded(self, outcomes: int) -> None:
+        self.firing.recorded(outcomes)
+
+    def read(self, shard: Shard, read: DueRead) -> None:
+        self._spawn(self._read(shard, read, shard.generation))
+
+    def recover(self, shard: Shard) -> None:
+        if not self._recovering:
+            self._spawn(self._recover())
+        self._recovering.add(shard)
+
+    def lost(self, shard: Shard) -> None:
+        log.error("lease lost", extra={"shard": shard.number, "version": shard.lease.version})
+        if self.shards.get(shard.number) is shard:
+            del self.shards[shard.number]
+
+    def window_room(self) -> int:
+        at, count = self._window_count
+        now = self.clock.monotonic()
+        if now - at > WINDOW_COUNT_AGE_S:
+            count = sum(len(shard.window) for shard in self.shards.values())
+            self._window_count = (now, count)
+        return self.config.window_timers_max - count
+
+    def window_share(self) -> int:
+        return self.config.window_timers_max // max(1, self.namespaces.num_shards_max())
+
+    def wake(self, shard: Shard, at: int) -> None:
+        if shard.wake_at is not None and shard.wake_at <= at:
+            return
+        shard.wake_at = at
+        heappush(self._wakes, (at, shard.number))
+        if self._alarm_at is None or at < self._alarm_at:
+            self._arm()
+
+    # -- the alarm ----------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._draining:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        if self._wakes:
+            self._alarm_at = self._wakes[0][0]
+            delay_s = min(self.clock.until(self._alarm_at), ALARM_S_MAX)
+        else:
+            self._alarm_at, delay_s = None, ALARM_S_MAX
+        self._alarm = loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at = 0  # Nothing that shards ask for meanwhile need arm it.
+        now = self.clock.now()
+        wakes, shards = self._wakes, self.shards
+        if len(wakes) > 1_000 + 8 * len(shards):  # Mostly ones that were brought forward since.
+            wakes[:] = {(s.wake_at, s.number) for s in shards.values() if s.wake_at is not None}
+            heapify(wakes)
+        while wakes and wakes[0][0] <= now:
+            at, number = heappop(wakes)
+            shard = shards.get(number)
+            if shard is not None and shard.wake_at == at:
+                shard.wake_at = None
+                self.wake(shard, max(shard.step(now), now + 1))
+        self._arm()
+
+    # -- reads, recovery, upkeep ----------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task died", exc_info=error)
+
+    async def _read(self, shard: Shard, read: DueRead, generation: int) -> None:
+        try:
+            page = await self._due.ask(read)
+        except StoreError as error:
+            log.warning("due read failed", extra={"shard": shard.number, "reason": str(error)})
+            await asyncio.sleep(BACKOFF_S_MAX)
+            shard.read_failed(generation=generation)
+        else:
+            shard.loaded(read, page, generation=generation)
+
+    async def _recover(self) -> None:
+        """Claim again the shards whose write failed, until the store lets us."""
+        backoff_s = BACKOFF_S_MIN
+        while True:
+            shards = list(self._recovering)
+            try:
+                leases = await self._claim_again(shards)
+            except StoreError as error:
+                log.warning(
+                    "store cannot be written to",
+                    extra={"shards": len(shards), "reason": str(error)},
+                )
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+                continue
+            self._recovering.difference_update(shards)
+            again = bool(self._recovering)  # Before `restart`, which may call `recover`.
+            for shard, lease in zip(shards, leases, strict=True):
+                shard.restart(lease)
+            log.info("store can be written to again", extra={"shards": len(shards)})
+            if not again:
+                return
+
+    async def _claim_again(self, shards: Sequence[Shard]) -> list[Lease]:
+        numbers = [shard.number for shard in shards]
+        return await self.store.claim(numbers, owner=self.name, at=self.clock.now())
+
+    async def _maintain(self) -> None:
+        """Every second: move what slow destinations hold up, claim what was lost; and now and
+        then look for overlooked timers and purge old history."""
+        checked_at = purged_at = self.clock.monotonic()
+        while True:
+            await asyncio.sleep(1)
+            self.firing.review(self.clock.now())
+            at = self.clock.monotonic()
+            try:
+                if len(self.shards) < self.namespaces.num_shards_max():
+                    await self.own_shards()
+                if at - checked_at >= self.config.safety_read_s:
+                    checked_at = at
+                    await self._check(self.shards.values())
+                if at - purged_at >= self.config.purge_interval_s:
+                    purged_at = at
+                    await self._purge()
+            except StoreError as error:
+                log.warning("upkeep failed", extra={"reason": str(error)})
+
+    async def _check(self, shards: Iterable[Shard]) -> None:
+        now = self.clock.now()
+        asked = []
+        for shard in shards:
+            read = shard.safety_read(now)
+            if read is not None:
+                asked.append((shard, shard.generation, read))
+        try:
+            pages = await self.store.due([read for _, _, read in asked])
+        except StoreError:
+            for shard, generation, _ in asked:
+                shard.read_failed(generation=generation)
+            raise
+        for (shard, generation, _), page in zip(asked, pages, strict=True):
+            for timer in shard.checked(page, generation=generation):
+                log.error(
+                    "overdue timer was overlooked",
+                    extra={"namespace": timer.namespace, "id": timer.id, "shard": shard.number},
+                )
+
+    async def _purge(self) -> None:
+        for namespace in self.namespaces.all():
+            before = self.clock.now() - namespace.history_retention_s * 1000
+            deleted = PURGE_ROWS
+            while deleted == PURGE_ROWS:
+                deleted = await self.store.purge(namespace.name, before=before, limit=PURGE_ROWS)

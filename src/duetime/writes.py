@@ -1,0 +1,82 @@
+"""What travels between a shard, firing and the writer: attempts, and changes to be written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from duetime.errors import RequestError
+from duetime.model import Finished, Timer
+from duetime.retry import Answer
+
+if TYPE_CHECKING:
+    from duetime.shard import Shard
+
+
+class Acknowledgement:
+    """One future for any number of writes: a batch of a thousand needs no thousand futures."""
+
+    __slots__ = ("_left", "future")
+
+    def __init__(self, writes: int) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = writes
+
+    def expect(self, writes: int) -> None:
+        """So many more, before the last of those known has settled."""
+        self._left += writes
+
+    def settle(self) -> None:
+        self._left -= 1
+        if self._left == 0 and not self.future.done():
+            self.future.set_result(None)
+
+
+class Write:
+    """What is to change about one timer, atomically: at most one put, remove and record."""
+
+    __slots__ = ("ack", "attempt", "error", "finished", "put", "remove", "uuid")
+
+    def __init__(
+        self,
+        uuid: bytes,
+        *,
+        put: Timer | None = None,
+        remove: Timer | None = None,
+        finished: Finished | None = None,
+        attempt: Attempt | None = None,
+        ack: Acknowledgement | None = None,
+    ) -> None:
+        self.uuid = uuid
+        self.put = put
+        self.remove = remove
+        self.finished = finished
+        self.attempt = attempt
+        self.ack = ack
+        self.error: RequestError | None = None
+
+
+class Attempt:
+    """One callback of one timer, from its start until its outcome is durable."""
+
+    __slots__ = ("_host", "destination", "number", "shard", "started_at", "timer")
+
+    def __init__(
+        self, timer: Timer, shard: Shard, destination: object, host: AttemptHost, now: int
+    ) -> None:
+        self.timer = timer
+        self.number = timer.attempts + 1
+        self.shard = shard
+        self.destination = destination
+        self.started_at = now
+        self._host = host
+
+    def answered(self, answer: Answer) -> None:
+        """The carrier's word; comes once."""
+        self._host.answered(self, answer)
+
+
+class AttemptHost(Protocol):
+    """Who hears what came of an attempt."""
+
+    def answered(self, attempt: Attempt, answer: Answer) -> None: ...
