@@ -1,0 +1,1 @@
+"""Carriers: what makes one attempt of a callback."""
