@@ -1,0 +1,48 @@
+# One word for each task. Whatever needs the virtual environment sets it up first.
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup run test test-all lint bench docs lock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
+
+$(READY): requirements.lock pyproject.toml scripts/setup
+	scripts/setup
+	touch $@
+
+run: $(READY) ## start a server to try things with: SQLite in ./.duetime, loopback only
+	@exec $(BIN)/duetime dev
+
+test: $(READY) ## run the quick suite; it needs no servers
+	$(BIN)/pytest -m "not slow"
+
+test-all: test ## run the quick suite, then the slow one
+	$(BIN)/pytest -m slow
+
+lint: $(READY) ## check style, types, layers, documentation tables and the lock file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_lock.py
+	$(BIN)/python scripts/document_settings.py --check
+
+bench: $(READY) ## measure the workloads against a real server; ARGS="burst spread" picks some
+	$(BIN)/python -m bench $(ARGS)
+
+docs: $(READY) ## rewrite the generated tables of the documentation
+	$(BIN)/python scripts/document_settings.py
+
+lock: $(READY) ## resolve requirements.lock anew; ARGS=--upgrade moves what is pinned
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --group dev \
+		$(ARGS) pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and all caches; data in ./.duetime stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

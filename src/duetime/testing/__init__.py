@@ -1,0 +1,1 @@
+"""What tests of Duetime, and of what is built on it, are made with. Shipped."""
