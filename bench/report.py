@@ -91,7 +91,11 @@ def table(results: Results, errors: Mapping[str, str]) -> str:
             held = {None: "", True: "pass", False: "FAIL"}[verdict and verdict.holds]
             rows.append((scenario, measure, show(value), verdict.target if verdict else "", held))
     rows += [("ratio", name, f"{value:.2f}", "", "") for name, value in ratios(results).items()]
-    rows += [(scenario, "failed", error, "", "FAIL") for scenario, error in errors.items()]
+    # Of a traceback, its last line says what happened.
+    rows += [
+        (scenario, "failed", error.strip().splitlines()[-1], "", "FAIL")
+        for scenario, error in errors.items()
+    ]
     return "\n".join(_lines(("scenario", "measure", "value", "target", ""), rows))
 
 
@@ -99,7 +103,7 @@ def _lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[s
     yield f"| {' | '.join(head)} |"
     yield "|" + " --- |" * len(head)
     for row in rows:
-        yield f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in row)} |"
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |"
 
 
 def show(value: float) -> str:
