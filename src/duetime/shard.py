@@ -168,7 +168,7 @@ class Shard:
         )
 
     def _share(self) -> int:
-        return max(10, min(self._limits.window_page_timers, self._host.window_share()))
+        return min(self._limits.window_page_timers, max(10, self._host.window_share()))
 
     # -- pages ------------------------------------------------------------------------
 
@@ -277,12 +277,14 @@ class Shard:
     def release(self, uuid: bytes) -> None:
         """Nothing was written: what the store holds of this key stands."""
         aside = self._aside.pop(uuid, None)
-        if aside is not None and self.window.get(uuid) is None:
-            self.window.add(aside)
         self._pass_on(uuid)
         timer = self.window.get(uuid)
+        if timer is None:
+            timer = aside
+        elif timer.execute_at > self._host.now():
+            return
         if timer is not None:
-            # It may have been passed over by firing while it was held.
+            # Not loaded, or perhaps passed over by firing, while it was held.
             self.window.add(timer)
             self._host.wake(self, timer.execute_at)
 
