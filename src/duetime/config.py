@@ -55,7 +55,7 @@ class Config(Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            le=315_360_000,
+            le=316_224_000,
             description="How long finished timers are kept where the namespace does not say;"
             " `0s` keeps none.",
         ),
@@ -136,6 +136,15 @@ class Config(Struct, frozen=True, kw_only=True):
             " waits in the database.",
         ),
     ] = 1_000
+    unrecorded_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Answered callbacks whose outcome is not yet durable; beyond that, firing"
+            " waits for the database. Each of them would fire again after a crash.",
+        ),
+    ] = 10_000
 
     window_timers_max: Annotated[
         int,

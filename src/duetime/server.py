@@ -91,7 +91,12 @@ async def _serve(
         # What start-up left behind lives for ever: no collection need walk it again.
         gc.collect()
         gc.freeze()
-        app = create_app(node.service, api_key=config.api_key, body_bytes_max=config.body_bytes_max)
+        app = create_app(
+            node.service,
+            api_key=config.api_key,
+            body_bytes_max=config.body_bytes_max,
+            payload_bytes_max=config.payload_bytes_max,
+        )
         await _HttpServer(app, on_listening, told_to_stop).serve(sockets=[bound])
         await node.drain()
     finally:
