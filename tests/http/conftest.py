@@ -1,0 +1,51 @@
+"""The real service on the memory store, behind uvicorn on a real socket of this machine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+
+from duetime.config import Config
+from duetime.http import create_app
+from duetime.node import Node
+from duetime.stores.memory import MemoryStore
+from tests.http.server import BODY_BYTES_MAX, KEY, HeldCarrier, Server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    config = Config(database_url="memory:", api_key=KEY, min_delay_s=0)
+    carrier = HeldCarrier()
+    node = Node(config, MemoryStore(), carrier)
+    await node.start()
+    app = create_app(
+        node.service,
+        api_key=KEY,
+        body_bytes_max=BODY_BYTES_MAX,
+        payload_bytes_max=config.payload_bytes_max,
+    )
+    listening = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=0,
+            http="httptools",
+            ws="none",
+            interface="asgi3",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+        )
+    )
+    serving = asyncio.create_task(listening._serve())
+    async with asyncio.timeout(10):
+        while not listening.started:
+            await asyncio.sleep(0)
+    try:
+        port = listening.servers[0].sockets[0].getsockname()[1]
+        yield Server(node, carrier, port)
+    finally:
+        listening.should_exit = True
+        await asyncio.wait_for(serving, 10)
+        await node.stop()
