@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """One page of a list that shows unfinished timers and history together.
 
 Places are found in the indexes alone, both tables merged in one order by SQLite; the rows
@@ -11,16 +12,9 @@ import msgspec
 
 from duetime.model import Finished, Timer
 from duetime.store import Listing, ListQuery
-from duetime.stores.sqlite.rows import HISTORY_COLUMNS, TIMER_COLUMNS, finished_from, timer_from
+from duetime.stores.sqlite import statements as sql
+from duetime.stores.sqlite.rows import history_from, timers_from
 
-READ_TIMER = f"""
-    SELECT {", ".join(TIMER_COLUMNS)} FROM timers
-    WHERE shard_id = ? AND row_type = 2 AND timer_execute_at = ? AND timer_uuid = ?
-"""
-READ_FINISHED = f"""
-    SELECT {", ".join(HISTORY_COLUMNS)} FROM history
-    WHERE timer_namespace = ? AND finished_at = ? AND timer_uuid = ?
-"""
 _SORTS = {"execute_at": "timer_execute_at", "created_at": "timer_created_at"}
 
 
@@ -49,7 +43,8 @@ def select(connection: sqlite3.Connection, query: ListQuery) -> Listing:
     total = _total(connection, arms) if query.total else None
     statement, values = page_statement(arms, query)
     places = connection.execute(statement, values).fetchall()
-    return Listing([_entry(connection, query.namespace, *place) for place in places], total)
+    entries = [_entry(connection, uuid, shard, row) for _, uuid, _, shard, row in places]
+    return Listing(entries, total)
 
 
 def arms_of(query: ListQuery) -> list[Arm]:
@@ -59,7 +54,7 @@ def arms_of(query: ListQuery) -> list[Arm]:
     arms = []
     if query.pending:
         source = "idx_timer_lookup" if query.id_prefix else f"idx_timer_{index}"
-        place = f"{sort} AS place, timer_uuid AS uuid, 0 AS at, shard_id, timer_execute_at"
+        place = f"{sort} AS place, timer_uuid AS uuid, 0 AS at, shard_id, timer_execute_at AS row"
         arm = Arm(place, f"timers INDEXED BY {source}", query.namespace)
         if query.id_prefix:
             shards = msgspec.json.encode(list(range(query.num_shards))).decode()
@@ -69,7 +64,7 @@ def arms_of(query: ListQuery) -> list[Arm]:
             arm.only(f"timer_uuid NOT IN ({listed})", *query.without)
         arms.append(arm)
     if query.finished:
-        place = f"{sort} AS place, timer_uuid AS uuid, finished_at AS at, NULL, NULL"
+        place = f"{sort} AS place, timer_uuid AS uuid, finished_at AS at, NULL, entry"
         arm = Arm(place, f"history INDEXED BY idx_history_{index}", query.namespace)
         arm.only("finished_at > ?", query.finished_after)
         listed = ", ".join("?" * len(query.finished))
@@ -120,18 +115,13 @@ def _total(connection: sqlite3.Connection, arms: list[Arm]) -> int:
 
 
 def _entry(
-    connection: sqlite3.Connection,
-    namespace: str,
-    _place: int,
-    uuid: bytes,
-    finished_at: int,
-    shard: int | None,
-    execute_at: int | None,
+    connection: sqlite3.Connection, uuid: bytes, shard: int | None, row: int
 ) -> Timer | Finished:
-    if shard is not None:
-        return timer_from(connection.execute(READ_TIMER, (shard, execute_at, uuid)).fetchone())
-    key = (namespace, finished_at, uuid)
-    return finished_from(connection.execute(READ_FINISHED, key).fetchone())
+    if shard is None:
+        (text,) = connection.execute(sql.READ_PLACED_ENTRY, (row,)).fetchone()
+        return history_from(text)[0]
+    (text,) = connection.execute(sql.READ_PLACED_TIMER, (shard, row, uuid)).fetchone()
+    return timers_from(text)[0]
 
 
 def after_prefix(prefix: str) -> str | None:

@@ -40,16 +40,15 @@ _VERSION_1 = (
     """
     CREATE INDEX idx_timer_execute ON timers (timer_namespace, timer_execute_at, timer_uuid)
     """,
-    # Clustered by when timers finished, so that new entries go to the end and old ones leave
-    # from the front, page by page.
+    # With a rowid, so that entries go to the end however they come; what must be found in
+    # another order has a small index.
     """
     CREATE TABLE history (
-        timer_namespace TEXT NOT NULL,
-        finished_at INTEGER NOT NULL,
-        timer_uuid BLOB NOT NULL,
-        finished_status TEXT NOT NULL,
+        entry INTEGER PRIMARY KEY,
         shard_id INTEGER NOT NULL,
         timer_execute_at INTEGER NOT NULL,
+        timer_uuid BLOB NOT NULL,
+        timer_namespace TEXT NOT NULL,
         timer_id TEXT NOT NULL,
         timer_callback_url TEXT NOT NULL,
         timer_payload TEXT,
@@ -59,17 +58,19 @@ _VERSION_1 = (
         timer_attempts INTEGER NOT NULL,
         timer_metadata TEXT,
         timer_details TEXT,
-        PRIMARY KEY (timer_namespace, finished_at, timer_uuid)
-    ) STRICT, WITHOUT ROWID
+        finished_at INTEGER NOT NULL,
+        finished_status TEXT NOT NULL
+    ) STRICT
     """,
-    "CREATE INDEX idx_history_lookup ON history (timer_uuid, finished_at)",
+    "CREATE UNIQUE INDEX idx_history_lookup ON history (timer_uuid, finished_at)",
+    "CREATE INDEX idx_history_purge ON history (timer_namespace, finished_at)",
     """
     CREATE INDEX idx_history_created
-    ON history (timer_namespace, timer_created_at, timer_uuid, finished_at)
+    ON history (timer_namespace, timer_created_at, timer_uuid, finished_at, finished_status)
     """,
     """
     CREATE INDEX idx_history_execute
-    ON history (timer_namespace, timer_execute_at, timer_uuid, finished_at)
+    ON history (timer_namespace, timer_execute_at, timer_uuid, finished_at, finished_status)
     """,
     """
     CREATE TABLE documents (

@@ -1,9 +1,18 @@
+# ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """The statements of the SQLite store, and the rows of many timers in few of them."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import TypeVar
 
-from duetime.stores.sqlite.rows import HISTORY_COLUMNS, TIMER_COLUMNS, Row
+from duetime.stores.sqlite.rows import (
+    HISTORY_AS_JSON,
+    HISTORY_COLUMNS,
+    TIMER_COLUMNS,
+    TIMERS_AS_JSON,
+)
+
+T = TypeVar("T")
 
 CHUNKS = (256, 64, 8, 1)  # Few sizes, so that the statements stay prepared.
 
@@ -28,7 +37,6 @@ _SHARD_ROW = """
     WHERE shard_id = ? AND row_type = 1 AND timer_execute_at = 1000 AND timer_uuid = zeroblob(16)
 """
 RELEASE = f"UPDATE timers SET shard_owner_id = NULL {_SHARD_ROW} AND shard_version = ?"
-READ_VERSION = f"SELECT shard_version FROM timers {_SHARD_ROW}"
 READ_SHARDS = f"""
     WITH RECURSIVE shards (id) AS (
         SELECT min(shard_id) FROM timers
@@ -49,25 +57,22 @@ FENCE = f"""
     )
 """
 READ_DUE = f"""
-    SELECT {", ".join(TIMER_COLUMNS)} FROM timers
-    WHERE shard_id = ? AND row_type = 2
-      AND (timer_execute_at, timer_uuid) > (?, ?) AND timer_execute_at <= ?
-    ORDER BY timer_execute_at, timer_uuid LIMIT ?
+    SELECT {TIMERS_AS_JSON} FROM (
+        SELECT {", ".join(TIMER_COLUMNS)} FROM timers
+        WHERE shard_id = ? AND row_type = 2
+          AND (timer_execute_at, timer_uuid) > (?, ?) AND timer_execute_at <= ?
+        ORDER BY timer_execute_at, timer_uuid LIMIT ?
+    )
 """
-READ_TIMER = f"""
-    SELECT {", ".join(TIMER_COLUMNS)} FROM timers
-    WHERE shard_id = ? AND row_type = 2 AND timer_namespace = ? AND timer_id = ?
+READ_PLACED_TIMER = f"""
+    SELECT {TIMERS_AS_JSON} FROM timers
+    WHERE shard_id = ? AND row_type = 2 AND timer_execute_at = ? AND timer_uuid = ?
 """
-READ_OUTCOME = f"""
-    SELECT {", ".join(HISTORY_COLUMNS)} FROM history
-    WHERE timer_uuid = ? ORDER BY finished_at DESC LIMIT 1
-"""
+READ_PLACED_ENTRY = f"SELECT {HISTORY_AS_JSON} FROM history WHERE entry = ?"
 PURGE = """
-    DELETE FROM history
-    WHERE (timer_namespace, finished_at, timer_uuid) IN (
-        SELECT timer_namespace, finished_at, timer_uuid FROM history
-        WHERE timer_namespace = ? AND finished_at <= ?
-        ORDER BY finished_at LIMIT ?
+    DELETE FROM history WHERE entry IN (
+        SELECT entry FROM history INDEXED BY idx_history_purge
+        WHERE timer_namespace = ? AND finished_at <= ? ORDER BY finished_at LIMIT ?
     )
 """
 READ_DOCUMENTS = (
@@ -82,10 +87,7 @@ DELETE_DOCUMENT = "DELETE FROM documents WHERE kind = ? AND name = ? AND version
 
 _PUT = f"INSERT OR REPLACE INTO timers ({', '.join(TIMER_COLUMNS)}, row_type) VALUES "
 _PUT_ROW = f"({'?, ' * len(TIMER_COLUMNS)}2)"
-_REMOVE = """
-    DELETE FROM timers
-    WHERE (shard_id, row_type, timer_execute_at, timer_uuid) IN (VALUES {rows})
-"""
+_REMOVE_ROW = "(shard_id = ? AND row_type = 2 AND timer_execute_at = ? AND timer_uuid = ?)"
 _RECORD = f"INSERT OR IGNORE INTO history ({', '.join(HISTORY_COLUMNS)}) VALUES "
 _RECORD_ROW = f"({', '.join('?' * len(HISTORY_COLUMNS))})"
 
@@ -97,7 +99,9 @@ def put(rows: int) -> str:
 
 @cache
 def remove(rows: int) -> str:
-    return _REMOVE.format(rows=", ".join(["(?, 2, ?, ?)"] * rows))
+    # Not `(...) IN (VALUES ...)`: for that SQLite scans the table, or at best seeks to the
+    # instant and walks all that share it. Each OR term is one seek by the whole key.
+    return "DELETE FROM timers WHERE " + " OR ".join([_REMOVE_ROW] * rows)
 
 
 @cache
@@ -105,7 +109,28 @@ def record(rows: int) -> str:
     return _RECORD + ", ".join([_RECORD_ROW] * rows)
 
 
-def chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+@cache
+def read_timers(rows: int) -> str:
+    return f"""
+        WITH wanted (shard, namespace, id) AS (VALUES {", ".join(["(?, ?, ?)"] * rows)})
+        SELECT {TIMERS_AS_JSON}
+        FROM wanted CROSS JOIN timers INDEXED BY idx_timer_lookup
+        ON shard_id = shard AND row_type = 2 AND timer_namespace = namespace AND timer_id = id
+    """
+
+
+@cache
+def read_outcomes(rows: int) -> str:
+    return f"""
+        WITH wanted (uuid) AS (VALUES {", ".join(["(?)"] * rows)})
+        SELECT {HISTORY_AS_JSON}
+        FROM wanted CROSS JOIN history INDEXED BY idx_history_lookup
+        ON timer_uuid = uuid
+           AND finished_at = (SELECT max(finished_at) FROM history WHERE timer_uuid = uuid)
+    """
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """The rows in pieces of the sizes in CHUNKS, the largest first."""
     start = 0
     for size in CHUNKS:

@@ -10,7 +10,7 @@ lock from before the version is read until the commit.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -35,11 +35,12 @@ from duetime.stores.sqlite import statements as sql
 from duetime.stores.sqlite.lane import Lane
 from duetime.stores.sqlite.listing import select
 from duetime.stores.sqlite.lock import ProcessLock
-from duetime.stores.sqlite.rows import finished_from, history_row, timer_from, timer_row
+from duetime.stores.sqlite.rows import history_from, history_row, timer_row, timers_from
 from duetime.stores.sqlite.schema import migrate
 
 TRAITS = Traits(name="sqlite")
 PAGE_BYTES_MAX = 4 * 1024 * 1024
+BLOCK_TIMERS_MAX = 100  # What one statement reads; with heavy payloads some ten megabytes.
 BUSY_TIMEOUT_S = 5  # Nobody else writes, but an operator's shell may for a moment.
 
 
@@ -116,9 +117,12 @@ class SqliteStore:
 
     async def get(self, keys: Sequence[Key]) -> list[Timer | None]:
         def work(connection: sqlite3.Connection) -> list[Timer | None]:
+            found = {}
             with reading(connection):
-                rows = [connection.execute(sql.READ_TIMER, key).fetchone() for key in keys]
-            return [None if row is None else timer_from(row) for row in rows]
+                for chunk in sql.chunks(keys):
+                    for timer in timers_from(_text(connection, sql.read_timers, chunk)):
+                        found[Key(timer.shard, timer.namespace, timer.id)] = timer
+            return [found.get(key) for key in keys]
 
         return await self._reader.do(work)
 
@@ -126,9 +130,12 @@ class SqliteStore:
         uuids = [(timer_uuid(key.namespace, key.id),) for key in keys]
 
         def work(connection: sqlite3.Connection) -> list[Finished | None]:
+            found = {}
             with reading(connection):
-                rows = [connection.execute(sql.READ_OUTCOME, uuid).fetchone() for uuid in uuids]
-            return [None if row is None else finished_from(row) for row in rows]
+                for chunk in sql.chunks(uuids):
+                    for finished in history_from(_text(connection, sql.read_outcomes, chunk)):
+                        found[finished.timer.uuid] = finished
+            return [found.get(uuid) for (uuid,) in uuids]
 
         return await self._reader.do(work)
 
@@ -219,7 +226,7 @@ def _connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     )
     connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA mmap_size = 0")
+    connection.execute("PRAGMA secure_delete = OFF")  # Some builds turn it on: twice the writes.
     return connection
 
 
@@ -247,14 +254,28 @@ def _apply(connection: sqlite3.Connection, batches: Sequence[Batch]) -> frozense
 
 
 def _page(connection: sqlite3.Connection, read: DueRead) -> Page:
-    """The page, cut short where its rows grow heavy: memory is bounded by bytes, too."""
-    timers = []
+    """The page, block by block, and cut short where it grows heavy."""
+    timers: list[Timer] = []
+    after = read.after
     room = PAGE_BYTES_MAX
-    values = (read.shard, *read.after, read.until, read.limit)
-    for row in connection.execute(sql.READ_DUE, values):
-        timer = timer_from(row)
-        timers.append(timer)
-        room -= 0 if timer.payload is None else len(timer.payload)
-        if room < 0:
-            return Page(timers, more=True)
-    return Page(timers, more=len(timers) == read.limit)
+    while room > 0 and len(timers) < read.limit:
+        asked = min(BLOCK_TIMERS_MAX, read.limit - len(timers))
+        values = (read.shard, *after, read.until, asked)
+        (text,) = connection.execute(sql.READ_DUE, values).fetchone()
+        block = timers_from(text)
+        timers += block
+        if len(block) < asked:
+            return Page(timers, more=False)
+        after = timers[-1].cursor
+        room -= len(text)
+    return Page(timers, more=True)
+
+
+def _text(
+    connection: sqlite3.Connection,
+    statement: Callable[[int], str],
+    rows: Sequence[tuple[object, ...]],
+) -> str:
+    values = list(chain.from_iterable(rows))
+    (text,) = connection.execute(statement(len(rows)), values).fetchone()
+    return str(text)
