@@ -3,6 +3,12 @@
 import asyncio
 
 import pytest
+
+from duetime.model import CURSOR_MIN, Cursor, Finished, Lease, Timer
+from duetime.shard import Shard
+from duetime.store import DueRead, Page
+from duetime.testing.clock import FakeClock
+from duetime.writes import Acknowledgement, Attempt, Write
 from tests.unit.engine import (
     LAST_UUID,
     Answers,
@@ -13,12 +19,6 @@ from tests.unit.engine import (
     timer,
     write_now,
 )
-
-from duetime.model import CURSOR_MIN, Cursor, Finished, Lease, Timer
-from duetime.shard import Shard
-from duetime.store import DueRead, Page
-from duetime.testing.clock import FakeClock
-from duetime.writes import Acknowledgement, Attempt, Write
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.engine import LAST_UUID, cursor, timer
 
 from duetime.model import CURSOR_MIN, Cursor, Timer
 from duetime.window import Window
+from tests.unit.engine import LAST_UUID, cursor, timer
 
 
 def window_of(*timers: Timer, to: int = 10_000) -> Window:
