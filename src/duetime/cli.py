@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,7 +127,10 @@ def _kept_key(path: Path) -> str:
         with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
         new.replace(path)
-    return path.read_text(encoding="utf-8").strip()
+    key = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not re.fullmatch("[!-~]{32,}", key):
+        raise ConfigError(f"{path} holds no key: delete it, and a new one is made")
+    return key
 
 
 @contextmanager
