@@ -31,9 +31,9 @@ def parse_instant(text: str) -> int:
     date, time, fraction, zone = match.groups()
     if zone not in "Zz" and (int(zone[1:3]) > 23 or int(zone[4:]) > 59):
         raise ValueError(f"is not a valid date and time: zone {zone} is out of range")
+    if time >= "24":  # ISO 8601 knows 24:00, and so do newer Pythons; RFC 3339 does not.
+        raise ValueError("is not a valid date and time: hour must be in 0..23")
     try:
-        if time >= "24":  # ISO 8601 knows 24:00, and so do newer Pythons; RFC 3339 does not.
-            raise ValueError("hour must be in 0..23")
         seconds = datetime.fromisoformat(f"{date}T{time}{'+00:00' if zone in 'Zz' else zone}")
     except ValueError as error:
         raise ValueError(f"is not a valid date and time: {error}") from None

@@ -20,12 +20,12 @@ Try it. In a second terminal, a receiver that shows each callback as it arrives:
 
   {python} -m duetime.testing.receiver {RECEIVER_PORT}
 
-In a third one, a timer that is due in five seconds:
+In a third one, a timer that is due in three seconds:
 
   curl -s {url}/timers/create \\
     -H 'X-API-Key: {key}' -H 'Content-Type: application/json' \\
     -d '{{"namespace": "default", "id": "hello", "callbackUrl": "{receiver}",
-         "executeAt": "'$({python} -c '{_FIVE_SECONDS_AHEAD}')'", "payload": {{"said": "hello"}}}}'
+         "executeAt": "'$({python} -c '{_SOON}')'", "payload": {{"said": "hello"}}}}'
 
 And what became of it:
 
@@ -38,6 +38,4 @@ Ctrl-C drains and stops; what is pending is kept and fires after the next start.
 
 
 # Python, not `date`: GNU's and BSD's do not share a way to say it.
-_FIVE_SECONDS_AHEAD = (
-    'import time; print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 6)))'
-)
+_SOON = 'import time; print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4)))'

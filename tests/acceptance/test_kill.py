@@ -47,7 +47,7 @@ class Arrived:
 async def killed_in_the_middle(directory: Path, *, timers: int, kills: int) -> None:
     """A burst during which the process is killed so many times, evenly spread over it."""
     async with Receiver() as receiver:
-        due = instant_in(4)
+        due = instant_in(3)
         for kill in range(kills):
             goal = timers * (kill + 1) // (kills + 3)
             async with serving(directory, **BOUNDS) as duetime:
