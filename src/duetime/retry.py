@@ -21,7 +21,8 @@ JITTER_MIN = 0.8
 
 class Answer(Struct, frozen=True, gc=False):
     """What came back from one attempt: an HTTP status and body, or the error that stood in
-    their place (`status` is 0 then). `error` names the cause for people."""
+    their place (`status` is 0 then). `error` names the cause for people; beside a 2xx it says
+    why the body is not whole."""
 
     status: int
     body: bytes = b""
@@ -67,7 +68,7 @@ def verdict(reply: Reply, answer: Answer) -> Verdict:
         if 200 <= answer.status <= 299:
             return COMPLETED
         return Failed(answer.error or f"HTTP {answer.status}", True)
-    if answer.status != 200:
+    if answer.status != 200 or answer.error is not None:
         given_up = 400 <= answer.status <= 499 and answer.status not in (408, 429)
         return Failed(answer.error or f"HTTP {answer.status}", not given_up)
     return _v1_verdict(answer.body)
