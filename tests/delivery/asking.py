@@ -8,6 +8,7 @@ from typing import Self
 
 from duetime.callback import parse_url
 from duetime.delivery.client import HttpClient
+from duetime.delivery.connection import Done
 from duetime.delivery.guard import AddressGuard
 from duetime.retry import Answer
 
@@ -23,6 +24,7 @@ class Call:
         self.answered_at = 0.0
         self.answer: Answer | None = None
         self.answered = asyncio.Event()
+        self.then: Done | None = None
 
     def __call__(self, answer: Answer) -> None:
         assert not self.sending, "answered from within send"
@@ -30,6 +32,8 @@ class Call:
         self.answered_at = time.monotonic()
         self.answer = answer
         self.answered.set()
+        if self.then is not None:
+            self.then(answer)
 
 
 class Asking:

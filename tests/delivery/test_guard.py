@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from duetime.clock import SystemClock
 from duetime.delivery import guard as guard_module
 from duetime.delivery.guard import AddressGuard, AddressRefused, NameNotResolved
 from duetime.errors import ConfigError
@@ -191,7 +192,7 @@ async def test_a_burst_of_attempts_asks_once_and_again_when_the_answer_is_old(
     assert await asyncio.gather(*burst) == [["8.8.8.8"]] * 50
     assert await guard.resolve("a.test") == ["8.8.8.8"]
     assert lookups.asked == ["a.test"]
-    monkeypatch.setattr(guard, "_now", lambda: guard_module.SystemClock().monotonic() + 6)
+    monkeypatch.setattr(guard, "_now", lambda: SystemClock().monotonic() + 6)
     await guard.resolve("a.test")
     assert lookups.asked == ["a.test"] * 2
 
