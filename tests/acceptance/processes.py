@@ -18,6 +18,7 @@ from duetime.instants import format_instant
 KEY = "acceptance-" * 4
 START_S_MAX = 30.0
 EXIT_S_MAX = 30.0
+POLL_S = 0.01
 
 
 class Exit(NamedTuple):
@@ -114,25 +115,33 @@ class Duetime:
 
 
 @asynccontextmanager
+async def starting(directory: Path, **settings: str) -> AsyncIterator[Duetime]:
+    """`duetime serve`, not waited for; killed at the end."""
+    duetime = Duetime(await _start(["serve"], directory, usual(directory) | settings))
+    try:
+        yield duetime
+    finally:
+        await duetime.kill()
+
+
+@asynccontextmanager
 async def serving(directory: Path, **settings: str) -> AsyncIterator[Duetime]:
     """`duetime serve` on a database in the directory, listening; killed at the end."""
-    usual = {
-        "DATABASE_URL": f"sqlite:///{directory}/duetime.db",
-        "API_KEY": KEY,
-        "HOST": "127.0.0.1",
-        "PORT": "0",
-        "CALLBACK_ALLOW_NETWORKS": "127.0.0.0/8",
-    }
-    async with _running(["serve"], directory, usual | settings) as duetime:
+    async with starting(directory, **settings) as duetime:
+        duetime.url = (await duetime.logged("listening"))["url"]
         yield duetime
 
 
 @asynccontextmanager
 async def developing(directory: Path, *options: str) -> AsyncIterator[Duetime]:
     """`duetime dev` in the directory, listening; killed at the end."""
-    async with _running(["dev", "--port", "0", *options], directory, {}) as duetime:
+    duetime = Duetime(await _start(["dev", "--port", "0", *options], directory, {}))
+    try:
+        duetime.url = (await duetime.logged("listening"))["url"]
         duetime.key = (directory / ".duetime" / "api-key").read_text().strip()
         yield duetime
+    finally:
+        await duetime.kill()
 
 
 async def run(directory: Path, *arguments: str, **settings: str) -> Exit:
@@ -158,16 +167,26 @@ async def instant_passed(at: int) -> None:
         await asyncio.sleep(ahead / 1000)
 
 
-@asynccontextmanager
-async def _running(
-    arguments: Sequence[str], directory: Path, settings: dict[str, str]
-) -> AsyncIterator[Duetime]:
-    duetime = Duetime(await _start(arguments, directory, settings))
-    try:
-        duetime.url = (await duetime.logged("listening"))["url"]
-        yield duetime
-    finally:
-        await duetime.kill()
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for what nobody tells us of."""
+    async with asyncio.timeout(START_S_MAX):
+        while not condition():
+            await asyncio.sleep(POLL_S)
+
+
+def database_url(directory: Path) -> str:
+    return f"sqlite:///{directory}/duetime.db"
+
+
+def usual(directory: Path) -> dict[str, str]:
+    """The settings with which `duetime serve` starts in a test."""
+    return {
+        "DATABASE_URL": database_url(directory),
+        "API_KEY": KEY,
+        "HOST": "127.0.0.1",
+        "PORT": "0",
+        "CALLBACK_ALLOW_NETWORKS": "127.0.0.0/8",
+    }
 
 
 async def _start(

@@ -92,10 +92,10 @@ async def test_a_canceled_timer_stays_silent_after_a_kill(tmp_path: Path) -> Non
     async with Receiver() as receiver:
         async with serving(tmp_path) as duetime:
             await duetime.v1(
-                "timers/create", id="canceled", executeAt=instant_in(2), callbackUrl=receiver.url
+                "timers/create", id="canceled", executeAt=instant_in(1.5), callbackUrl=receiver.url
             )
             await duetime.v1(
-                "timers/create", id="kept", executeAt=instant_in(2.5), callbackUrl=receiver.url
+                "timers/create", id="kept", executeAt=instant_in(1.7), callbackUrl=receiver.url
             )
             await duetime.v1("timers/delete", timerId="canceled")
             await duetime.kill()

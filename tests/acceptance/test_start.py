@@ -1,5 +1,6 @@
 """What a process needs to start, and how it says no: one line each, no traceback."""
 
+import contextlib
 import json
 import socket
 import sqlite3
@@ -10,16 +11,15 @@ import pytest
 
 from duetime import __version__
 from duetime.testing.receiver import Receiver
-from tests.acceptance.processes import KEY, developing, instant_in, run, serving
-
-
-def settings(directory: Path) -> dict[str, str]:
-    return {
-        "DATABASE_URL": f"sqlite:///{directory}/duetime.db",
-        "API_KEY": KEY,
-        "HOST": "127.0.0.1",
-        "PORT": "0",
-    }
+from tests.acceptance.processes import (
+    KEY,
+    database_url,
+    developing,
+    instant_in,
+    run,
+    serving,
+    usual,
+)
 
 
 async def test_the_version_is_said(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_settings_are_refused_by_name_and_rule(
     tmp_path: Path, change: dict[str, str], lines: list[str]
 ) -> None:
     (tmp_path / "ca.pem").write_text("not a certificate")
-    code, out, err = await run(tmp_path, "serve", **(settings(tmp_path) | change))
+    code, out, err = await run(tmp_path, "serve", **(usual(tmp_path) | change))
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == len(lines)
     for said, line in zip(err.splitlines(), lines, strict=True):
@@ -59,7 +59,7 @@ async def test_settings_are_refused_by_name_and_rule(
 
 
 async def test_an_option_that_is_no_good_is_refused_as_a_setting_is(tmp_path: Path) -> None:
-    code, _, err = await run(tmp_path, "serve", "--port", "70000", **settings(tmp_path))
+    code, _, err = await run(tmp_path, "serve", "--port", "70000", **usual(tmp_path))
     assert code == 2
     assert err == "duetime: PORT must be between 0 and 65535, got 70000 (command line)\n"
 
@@ -67,7 +67,7 @@ async def test_an_option_that_is_no_good_is_refused_as_a_setting_is(tmp_path: Pa
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, _, err = await run(tmp_path, "serve", **(settings(tmp_path) | {"PORT": str(port)}))
+        code, _, err = await run(tmp_path, "serve", **(usual(tmp_path) | {"PORT": str(port)}))
     assert code == 1
     assert err == f"duetime: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
 
@@ -75,7 +75,7 @@ async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 async def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
     absent = {"DATABASE_URL": f"sqlite:///{tmp_path}/absent/duetime.db"}
     for command in ("serve", "migrate"):
-        code, _, err = await run(tmp_path, command, **(settings(tmp_path) | absent))
+        code, _, err = await run(tmp_path, command, **(usual(tmp_path) | absent))
         assert code == 1
         (line,) = err.splitlines()
         assert line.startswith("duetime: ")
@@ -87,7 +87,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version = 999")
     database.close()
     for command in ("serve", "migrate"):
-        code, _, err = await run(tmp_path, command, **settings(tmp_path))
+        code, _, err = await run(tmp_path, command, **usual(tmp_path))
         assert code == 1
         (line,) = err.splitlines()
         assert "the database has schema version 999" in line
@@ -95,7 +95,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "duetime.db").write_text("not a database, but long enough to look at" * 100)
-    code, _, err = await run(tmp_path, "serve", **settings(tmp_path))
+    code, _, err = await run(tmp_path, "serve", **usual(tmp_path))
     assert code == 1
     assert len(err.splitlines()) == 1
     assert "not an SQLite database" in err
@@ -103,17 +103,26 @@ async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
 
 async def test_a_second_process_on_one_database_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as first:
-        code, _, err = await run(tmp_path, "serve", **settings(tmp_path))
+        code, _, err = await run(tmp_path, "serve", **usual(tmp_path))
         assert code == 1
         (line,) = err.splitlines()
         assert f"in use by another process ({first.process.pid})" in line
 
 
+@pytest.mark.slow
+async def test_a_database_that_another_program_locks_is_refused(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "duetime.db", isolation_level=None)
+    with contextlib.closing(database):
+        database.execute("BEGIN EXCLUSIVE")
+        code, _, err = await run(tmp_path, "serve", **usual(tmp_path))
+    assert code == 1
+    (line,) = err.splitlines()
+    assert "another program holds its lock" in line
+
+
 async def test_migrate_needs_no_key_and_can_be_repeated(tmp_path: Path) -> None:
     for _ in range(2):
-        code, out, err = await run(
-            tmp_path, "migrate", DATABASE_URL=f"sqlite:///{tmp_path}/duetime.db"
-        )
+        code, out, err = await run(tmp_path, "migrate", DATABASE_URL=database_url(tmp_path))
         assert (code, out, err) == (0, "the sqlite schema is up to date\n", "")
 
 

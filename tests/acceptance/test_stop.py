@@ -1,13 +1,23 @@
 """Told to stop: the drain, its bound, and the second signal."""
 
 import asyncio
+import contextlib
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from duetime.testing.receiver import Receiver, Request, Response
-from tests.acceptance.processes import Duetime, instant_in, serving
+from tests.acceptance.processes import (
+    Duetime,
+    database_url,
+    eventually,
+    instant_in,
+    run,
+    serving,
+    starting,
+)
 
 
 class Gate:
@@ -96,6 +106,21 @@ async def test_requests_under_way_are_answered_before_it_ends(tmp_path: Path) ->
             assert (await reader.readline()).startswith(b"HTTP/1.1 404 ")
             writer.close()
             assert await duetime.exit() == 0
+
+
+@pytest.mark.slow
+async def test_told_to_stop_while_it_starts_it_never_listens(tmp_path: Path) -> None:
+    assert (await run(tmp_path, "migrate", DATABASE_URL=database_url(tmp_path))).code == 0
+    lock = tmp_path / "duetime.db.lock"
+    lock.unlink()
+    database = sqlite3.connect(tmp_path / "duetime.db", isolation_level=None)
+    with contextlib.closing(database):
+        database.execute("BEGIN EXCLUSIVE")
+        async with starting(tmp_path) as duetime:
+            await eventually(lambda: lock.exists() and lock.read_text() != "")
+            duetime.signal(signal.SIGTERM)
+            assert await duetime.exit() == 0
+            assert [line["event"] for line in duetime.log] == ["draining"]
 
 
 async def test_an_idle_connection_does_not_hold_it_up(tmp_path: Path) -> None:
