@@ -83,8 +83,9 @@ def dev(file: Path | None, data: Path, **flags: str | int | None) -> None:
     read; all other settings are.
     """
     with _reasons():
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (data / ".gitignore").write_text("*\n", encoding="utf-8")
+        if not data.exists():
+            data.mkdir(parents=True, mode=0o700)
+            (data / ".gitignore").write_text("*\n", encoding="utf-8")
         key = _kept_key(data / "api-key")
         database = data.resolve() / "duetime.db"
         made = {"database_url": f"sqlite:///{database}", "api_key": key, "host": "127.0.0.1"}

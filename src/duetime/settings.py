@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from dotenv import dotenv_values
@@ -229,7 +228,7 @@ def _checked(setting: Setting, value: Any) -> Any:
                 ip_network(network)
             except ValueError as error:
                 raise ValueError(f"must be a list of networks: {error}") from None
-    if isinstance(setting.type, UnionType) and not Path(value).is_file():
+    if setting.field == "callback_ca_file" and not Path(value).is_file():
         raise ValueError("must be the path of a file")
     return value
 

@@ -186,6 +186,12 @@ async def test_dev_leaves_the_database_and_key_of_serve_alone(tmp_path: Path) ->
     assert not (tmp_path / "other.db").exists()
 
 
+async def test_dev_in_a_directory_of_mine_leaves_my_files_alone(tmp_path: Path) -> None:
+    (tmp_path / ".duetime").mkdir()
+    async with developing(tmp_path):
+        assert not (tmp_path / ".duetime" / ".gitignore").exists()
+
+
 @pytest.mark.parametrize("content", ["", "short\n", "with a space " * 4])
 async def test_dev_refuses_a_key_file_that_is_no_good(tmp_path: Path, content: str) -> None:
     (tmp_path / ".duetime").mkdir()
