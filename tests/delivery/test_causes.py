@@ -20,6 +20,7 @@ from duetime.delivery.guard import NameNotResolved
         (OSError(errno.ENETUNREACH, "x"), "connection to h:1 failed: network is unreachable"),
         (OSError(errno.EMFILE, "x"), "too many open files: raise the limit of this process"),
         (ssl.SSLError(1, "[SSL: WRONG] x"), "TLS with h:1 failed: sslerror"),
+        (ssl.SSLCertVerificationError("x"), "certificate verify failed: not valid"),
         (NameNotResolved("h"), "name not resolved: h"),
         (OSError("odd"), "connection to h:1 failed: OSError"),
         (RuntimeError("odd"), "connection to h:1 failed: RuntimeError"),

@@ -12,7 +12,7 @@ def describe(error: Exception, peer: str) -> str:
     if isinstance(error, DuetimeError):
         return str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
+        return f"certificate verify failed: {getattr(error, 'verify_message', 'not valid')}"
     if isinstance(error, ssl.SSLError):
         return f"TLS with {peer} failed: {_reason(error)}"
     if isinstance(error, ConnectionRefusedError):
@@ -30,4 +30,6 @@ def describe(error: Exception, peer: str) -> str:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or type(error).__name__).lower().replace("_", " ")
+    # Errors that OpenSSL did not make have no reason.
+    reason: str = getattr(error, "reason", None) or type(error).__name__
+    return reason.lower().replace("_", " ")
