@@ -1,8 +1,13 @@
 """SQLite's errors as the store's own."""
 
 import sqlite3
+from pathlib import Path
+
+import msgspec
 
 from duetime.errors import StoreError, StoreUnavailable
+
+DRIVER_ERRORS = (sqlite3.Error, msgspec.MsgspecError)
 
 _UNAVAILABLE = {
     sqlite3.SQLITE_AUTH: "access was denied",
@@ -22,14 +27,14 @@ _UNAVAILABLE = {
 }
 
 
-def translated(error: sqlite3.Error) -> StoreError:
-    """The store's error for SQLite's. What is not in the table is a defect of ours."""
-    code = getattr(error, "sqlite_errorcode", None)
+def translated(error: Exception, database: Path) -> StoreError:
+    """The store's error for one of DRIVER_ERRORS.
+
+    What is not in the table is a defect of ours, or a row that another program has written.
+    """
+    code = getattr(error, "sqlite_errorcode", 0)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    reason = None if code is None else _UNAVAILABLE.get(code & 0xFF)  # Without what is extended.
+    reason = _UNAVAILABLE.get(code & 0xFF)  # The low byte; the rest says it more precisely.
     if reason is None:
-        mine: StoreError = StoreError(f"SQLite refused a statement: {error} ({name})")
-    else:
-        mine = StoreUnavailable(f"the SQLite database cannot serve: {reason} ({name})")
-    mine.__cause__ = error
-    return mine
+        return StoreError(f"{database}: {error} ({name})")
+    return StoreUnavailable(f"{database}: {reason} ({name})")

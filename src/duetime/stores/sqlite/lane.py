@@ -5,11 +5,12 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from duetime.errors import StoreUnavailable
-from duetime.stores.sqlite.errors import translated
+from duetime.stores.sqlite.errors import DRIVER_ERRORS, translated
 
 T = TypeVar("T")
 
@@ -22,16 +23,26 @@ class Lane:
     The queue is as long as the callers are many; each waits for its own answer.
     """
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._name = name
+    def __init__(
+        self,
+        role: str,
+        database: Path,
+        connect: Callable[[], sqlite3.Connection],
+        disconnect: Callable[[sqlite3.Connection], None] = sqlite3.Connection.close,
+    ) -> None:
+        self._role = role
+        self._database = database
         self._connect = connect
+        self._disconnect = disconnect
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def open(self) -> None:
         """Start the thread and connect; raises what connecting raised."""
         assert self._thread is None
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"duetime-sqlite-{self._role}", daemon=True
+        )
         self._thread.start()
         try:
             await self.do(lambda _: None)
@@ -45,19 +56,23 @@ class Lane:
         What was begun is finished even if the caller is cancelled meanwhile.
         """
         if self._thread is None:
-            raise StoreUnavailable("the store is not open")
+            raise StoreUnavailable(f"{self._database}: the store is not open")
         loop = asyncio.get_running_loop()
-        task = _Task(work, loop, loop.create_future())
-        self._tasks.put(task)
-        result: T = await task.future
-        return result
+        future: asyncio.Future[T] = loop.create_future()
+        self._tasks.put(_Task(work, loop, future))
+        return await future
+
+    def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Have `work` done when its turn comes. Nobody hears of its errors."""
+        if self._thread is not None:
+            self._tasks.put(_Task(work))
 
     async def close(self) -> None:
         """Finish what was handed over, then close the connection."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._tasks.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+            await asyncio.to_thread(thread.join)
 
     def _run(self) -> None:
         connection = None
@@ -66,43 +81,42 @@ class Lane:
                 if connection is None:
                     connection = self._connect()
                 result = task.work(connection)
-            except sqlite3.Error as error:
-                task.fail(translated(error))
+            except DRIVER_ERRORS as error:
+                mine = translated(error, self._database)
+                mine.__cause__ = error
+                task.answer(error=mine)
             except BaseException as error:
-                task.fail(error)
+                task.answer(error=error)
             else:
-                task.succeed(result)
+                task.answer(result)
         if connection is not None:
-            connection.close()
+            self._disconnect(connection)
 
 
 class _Task:
+    """Work, and where its answer goes."""
+
     __slots__ = ("future", "loop", "work")
 
     def __init__(
         self,
         work: Callable[[sqlite3.Connection], Any],
-        loop: asyncio.AbstractEventLoop,
-        future: "asyncio.Future[Any]",
+        loop: asyncio.AbstractEventLoop | None = None,
+        future: "asyncio.Future[Any] | None" = None,
     ) -> None:
         self.work = work
         self.loop = loop
         self.future = future
 
-    def succeed(self, result: object) -> None:
-        self._answer(self._set_result, result)
+    def answer(self, result: object = None, *, error: BaseException | None = None) -> None:
+        if self.loop is not None:
+            with suppress(RuntimeError):  # The loop was closed while we worked: nobody waits.
+                self.loop.call_soon_threadsafe(self._settle, result, error)
 
-    def fail(self, error: BaseException) -> None:
-        self._answer(self._set_exception, error)
-
-    def _answer(self, setter: Callable[[Any], None], value: object) -> None:
-        with suppress(RuntimeError):  # The loop was closed while we worked: nobody waits.
-            self.loop.call_soon_threadsafe(setter, value)
-
-    def _set_result(self, result: object) -> None:
-        if not self.future.done():
+    def _settle(self, result: object, error: BaseException | None) -> None:
+        if self.future is None or self.future.done():  # Its caller was cancelled.
+            return
+        if error is None:
             self.future.set_result(result)
-
-    def _set_exception(self, error: BaseException) -> None:
-        if not self.future.done():
+        else:
             self.future.set_exception(error)

@@ -25,7 +25,8 @@ class ProcessLock:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreUnavailable(
-                f"{self._database}: its lock file cannot be opened: {error.strerror}"
+                f"{self._database}: {self._path.name} cannot be opened in"
+                f" {self._path.parent.absolute()}: {error.strerror}"
             ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,13 +11,12 @@ lock from before the version is read until the commit.
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
 from msgspec.json import decode, encode
 
-from duetime.errors import StoreUnavailable
 from duetime.model import Finished, Lease, Timer
 from duetime.routing import timer_uuid
 from duetime.store import (
@@ -39,6 +38,9 @@ from duetime.stores.sqlite.rows import history_from, history_row, timer_row, tim
 from duetime.stores.sqlite.schema import migrate
 
 TRAITS = Traits(name="sqlite")
+CHECKPOINT_PAGES = 4_096
+PAGES_PER_COMMIT = 8
+WAL_PAGES_MAX = 16_384  # 64 MiB.
 PAGE_BYTES_MAX = 4 * 1024 * 1024
 BLOCK_TIMERS_MAX = 100  # What one statement reads; with heavy payloads some ten megabytes.
 BUSY_TIMEOUT_S = 5  # Nobody else writes, but an operator's shell may for a moment.
@@ -50,17 +52,16 @@ class SqliteStore:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._lock = ProcessLock(self._path)
-        self._writer = Lane("duetime-sqlite-writer", self._connect_writer)
-        self._reader = Lane("duetime-sqlite-reader", self._connect_reader)
-        self._lister = Lane("duetime-sqlite-lister", self._connect_reader)
+        self._writer = Lane("writer", self._path, self._connect_writer, self._disconnect_writer)
+        self._reader = Lane("reader", self._path, self._connect_reader)
+        self._lister = Lane("lister", self._path, self._connect_reader)
+        self._wal_pages = 0
 
     @property
     def traits(self) -> Traits:
         return TRAITS
 
     async def open(self) -> None:
-        self._check_directory()
-        self._lock.take()
         try:
             for lane in (self._writer, self._reader, self._lister):
                 await lane.open()
@@ -71,7 +72,6 @@ class SqliteStore:
     async def close(self) -> None:
         for lane in (self._lister, self._reader, self._writer):
             await lane.close()
-        self._lock.release()
 
     async def now(self) -> int:
         return await self._reader.do(_read_now)
@@ -106,7 +106,13 @@ class SqliteStore:
         return await self._reader.do(work)
 
     async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
-        return await self._writer.do(lambda connection: _apply(connection, batches))
+        def work(connection: sqlite3.Connection) -> frozenset[int]:
+            with writing(connection):
+                lost, rows = _apply(connection, batches)
+            self._checkpoint_at_times(rows)
+            return lost
+
+        return await self._writer.do(work)
 
     async def due(self, reads: Sequence[DueRead]) -> list[Page]:
         def work(connection: sqlite3.Connection) -> list[Page]:
@@ -180,22 +186,47 @@ class SqliteStore:
 
         return await self._writer.do(work)
 
-    def _check_directory(self) -> None:
-        directory = self._path.parent
-        if not directory.is_dir():
-            raise StoreUnavailable(f"{self._path}: the directory {directory} does not exist")
-
     def _connect_writer(self) -> sqlite3.Connection:
-        connection = _connect(self._path, cache_kib=16_384)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection)
+        self._lock.take()
+        try:
+            connection = _connect(self._path, cache_kib=16_384)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX:d}")
+                connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES_MAX * 4096:d}")
+                migrate(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
         return connection
+
+    def _disconnect_writer(self, connection: sqlite3.Connection) -> None:
+        try:
+            with suppress(sqlite3.Error):  # What stays in the log is read from there next time.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+        finally:
+            self._lock.release()
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = _connect(self._path, cache_kib=4_096)
         connection.execute("PRAGMA query_only = ON")
         return connection
+
+    def _checkpoint_at_times(self, rows: int) -> None:
+        """Move the log into the database aside from the writer, which need not wait for it.
+
+        Under a load that never pauses this cannot finish, and the log grows up to
+        WAL_PAGES_MAX; from there on the writer does the rest of it itself.
+        """
+        self._wal_pages += PAGES_PER_COMMIT + rows  # As measured, roughly.
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            self._wal_pages = 0
+            self._lister.post(lambda it: it.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
 
 
 @contextmanager
@@ -235,22 +266,22 @@ def _read_now(connection: sqlite3.Connection) -> int:
     return int(now)
 
 
-def _apply(connection: sqlite3.Connection, batches: Sequence[Batch]) -> frozenset[int]:
-    with writing(connection):
-        leases = [(batch.lease.shard, batch.lease.version) for batch in batches]
-        (lost_text,) = connection.execute(sql.FENCE, (encode(leases).decode(),)).fetchone()
-        lost = frozenset(decode(lost_text, type=list[int]))
-        held = [batch for batch in batches if batch.lease.shard not in lost]
-        removes = [
-            (timer.shard, timer.execute_at, timer.uuid) for batch in held for timer in batch.removes
-        ]
-        puts = [timer_row(timer) for batch in held for timer in batch.puts]
-        finished = [history_row(entry) for batch in held for entry in batch.finished]
-        for statement, rows in ((sql.remove, removes), (sql.put, puts), (sql.record, finished)):
-            for chunk in sql.chunks(rows):
-                values = list(chain.from_iterable(chunk))
-                connection.execute(statement(len(chunk)), values)
-    return lost
+def _apply(connection: sqlite3.Connection, batches: Sequence[Batch]) -> tuple[frozenset[int], int]:
+    """The shards that were lost, and how many rows were written for the others."""
+    leases = [(batch.lease.shard, batch.lease.version) for batch in batches]
+    (lost_text,) = connection.execute(sql.FENCE, (encode(leases).decode(),)).fetchone()
+    lost = frozenset(decode(lost_text, type=list[int]))
+    held = [batch for batch in batches if batch.lease.shard not in lost]
+    removes = [
+        (timer.shard, timer.execute_at, timer.uuid) for batch in held for timer in batch.removes
+    ]
+    puts = [timer_row(timer) for batch in held for timer in batch.puts]
+    finished = [history_row(entry) for batch in held for entry in batch.finished]
+    for statement, rows in ((sql.remove, removes), (sql.put, puts), (sql.record, finished)):
+        for chunk in sql.chunks(rows):
+            values = list(chain.from_iterable(chunk))
+            connection.execute(statement(len(chunk)), values)
+    return lost, len(removes) + len(puts) + len(finished)
 
 
 def _page(connection: sqlite3.Connection, read: DueRead) -> Page:
