@@ -15,7 +15,7 @@ from tests.http.server import BODY_BYTES_MAX, KEY, HeldCarrier, Server
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    config = Config(database_url="memory:", api_key=KEY, min_delay_s=0)
+    config = Config(database_url="memory:", api_key=KEY, min_delay_s=0, drain_timeout_s=0)
     carrier = HeldCarrier()
     node = Node(config, MemoryStore(), carrier)
     await node.start()
@@ -38,14 +38,14 @@ async def server() -> AsyncIterator[Server]:
             access_log=False,
         )
     )
-    serving = asyncio.create_task(listening._serve())
-    async with asyncio.timeout(10):
-        while not listening.started:
-            await asyncio.sleep(0)
+    # As uvicorn's `serve` does, less its loop and its waits of a tenth of a second.
+    listening.config.load()
+    listening.lifespan = listening.config.lifespan_class(listening.config)
+    await listening.startup()
     try:
-        port = listening.servers[0].sockets[0].getsockname()[1]
-        yield Server(node, carrier, port)
+        yield Server(node, carrier, listening.servers[0].sockets[0].getsockname()[1])
     finally:
-        listening.should_exit = True
-        await asyncio.wait_for(serving, 10)
+        for listener in listening.servers:
+            listener.close()
+        await asyncio.wait_for(listening.lifespan.shutdown(), 10)
         await node.stop()

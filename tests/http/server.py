@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-from duetime.firing import Attempt
 from duetime.instants import format_instant
 from duetime.node import Node
 from duetime.retry import Answer
+from duetime.writes import Attempt
 
 KEY = "a-key-of-at-least-thirty-two-characters"
 URL = "https://api.example.com/webhook"

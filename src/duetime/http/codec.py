@@ -5,6 +5,7 @@ the bytes that were received (`msgspec.Raw`): they are looked through, never reb
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -80,13 +81,7 @@ class Body(Generic[T]):
         struct = inspect.type_info(self._decoder.type)
         assert isinstance(struct, inspect.StructType)
         field = next(field for field in struct.fields if field.encode_name == path[-1])
-        members = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
-        values = [
-            str(value)
-            for member in members
-            if isinstance(member, inspect.LiteralType)
-            for value in member.values
-        ]
+        values = [str(value) for value in _literals(field.type)]
         return f"{', '.join(values[:-1])} or {values[-1]}"
 
 
@@ -104,6 +99,17 @@ _NAMES = {
     "array": "an array",
     "null": "null",
 }
+
+
+def _literals(type_: inspect.Type) -> Iterator[object]:
+    match type_:
+        case inspect.Metadata(type=inner):
+            yield from _literals(inner)
+        case inspect.UnionType(types=members):
+            for member in members:
+                yield from _literals(member)
+        case inspect.LiteralType(values=values):
+            yield from values
 
 
 def _split(complaint: str) -> tuple[str, str]:

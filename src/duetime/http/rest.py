@@ -232,9 +232,9 @@ def _executed(view: View) -> str | None:
 
 def _wire_path(field: str) -> Path:
     """The core's name of a field as this surface calls it."""
-    head, _, rest_ = field.partition("/")
+    head, below, inner = field.partition("/")
     name = "callback_payload" if head == "payload" else head
-    return (name, rest_) if rest_ else (name,)
+    return (name, inner) if below else (name,)
 
 
 def _timer_id(request: Request) -> str:

@@ -251,10 +251,10 @@ def _told(error: Exception, route: Route | None) -> tuple[str, Headers, v1.Error
 
 def _wire_path(field: str, route: Route | None) -> Path:
     """The core's name of a field as this surface calls it."""
-    head, _, rest = field.partition("/")
+    head, below, rest = field.partition("/")
     if head == "id" and route is not None:
         return (route.id_field,)
-    if not rest:
+    if not below:
         return (_camel(head),)
     return (_camel(head), _camel(rest) if head == "retry_policy" else rest)
 
