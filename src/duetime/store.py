@@ -51,7 +51,8 @@ class Batch(Struct, gc=False):
     removes: list[Timer]
     """Removed by cursor: a row of the same key at another execute_at stays. Absent is fine."""
     finished: list[Finished]
-    """Recorded in history, in the same atomic write."""
+    """Recorded in history, in the same atomic write. Read back, its `attempts` and
+    `last_error` have replaced those of its timer."""
 
 
 class DueRead(NamedTuple):

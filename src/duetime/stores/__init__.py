@@ -1,9 +1,12 @@
 """The databases that Duetime keeps its timers in. An adapter is imported only when used."""
 
+import re
+
 from duetime.errors import ConfigError
 from duetime.store import Store
 
 SCHEMES = ("memory", "sqlite")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def store_from_url(url: str) -> Store:
@@ -13,8 +16,8 @@ def store_from_url(url: str) -> Store:
     `sqlite:////var/lib/duetime/timers.db` one with an absolute path. The message of an error
     never repeats more of the URL than its scheme: the rest may hold a password.
     """
-    scheme, colon, rest = url.partition(":")
-    match scheme.lower() if colon else "":
+    scheme, _, rest = url.partition(":") if _SCHEME.match(url) else ("", "", "")
+    match scheme.lower():
         case "memory":
             from duetime.stores.memory import MemoryStore
 

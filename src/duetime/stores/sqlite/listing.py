@@ -15,24 +15,49 @@ from duetime.store import Listing, ListQuery
 from duetime.stores.sqlite import statements as sql
 from duetime.stores.sqlite.rows import history_from, timers_from
 
-_SORTS = {"execute_at": "timer_execute_at", "created_at": "timer_created_at"}
-
 
 class Arm:
-    """What one table contributes: its rows that match."""
+    """What one table contributes: the rows that match the query."""
 
-    def __init__(self, place: str, source: str, namespace: str) -> None:
-        self.place = place
-        self.source = source
-        self.where = ["timer_namespace = ?"]
-        self.values: list[Any] = [namespace]
+    def __init__(self, table: str, query: ListQuery, *, columns: str, place: str) -> None:
+        self._columns = f"timer_{query.sort} AS place, timer_uuid AS uuid, {columns}"
+        self._place = place
+        # Not left to SQLite, which has no statistics and might think the wrong one better.
+        index = "lookup" if query.id_prefix else query.sort.removesuffix("_at")
+        self._source = f"{table} INDEXED BY idx_{table.removesuffix('s')}_{index}"
+        self._where: list[str] = []
+        self._values: list[Any] = []
+        self.only("timer_namespace = ?", query.namespace)
+        if query.execute_from is not None:
+            self.only("timer_execute_at >= ?", query.execute_from)
+        if query.execute_before is not None:
+            self.only("timer_execute_at < ?", query.execute_before)
+        if query.id_prefix:
+            self.only("timer_id >= ?", query.id_prefix)
+            beyond = after_prefix(query.id_prefix)
+            if beyond is not None:
+                self.only("timer_id < ?", beyond)
 
     def only(self, condition: str, *values: object) -> None:
-        self.where.append(condition)
-        self.values += values
+        self._where.append(condition)
+        self._values += values
 
-    def select(self, what: str) -> str:
-        return f"SELECT {what} FROM {self.source} WHERE {' AND '.join(self.where)}"
+    def count(self) -> tuple[str, list[Any]]:
+        """The statement that counts all that match."""
+        where = " AND ".join(self._where)
+        return f"SELECT count(*) FROM {self._source} WHERE {where}", self._values
+
+    def places(self, query: ListQuery) -> tuple[str, list[Any]]:
+        """The statement that finds where they stand, from the query's `after` on."""
+        where, values = list(self._where), list(self._values)
+        if query.after is not None:
+            after = query.after[: self._place.count(",") + 1]
+            where.append(f"({self._place}) > ({', '.join('?' * len(after))})")
+            values += after
+        return (
+            f"SELECT {self._columns} FROM {self._source} WHERE {' AND '.join(where)}",
+            values,
+        )
 
 
 def select(connection: sqlite3.Connection, query: ListQuery) -> Listing:
@@ -40,22 +65,25 @@ def select(connection: sqlite3.Connection, query: ListQuery) -> Listing:
     arms = arms_of(query)
     if not arms:
         return Listing([], 0 if query.total else None)
-    total = _total(connection, arms) if query.total else None
-    statement, values = page_statement(arms, query)
-    places = connection.execute(statement, values).fetchall()
+    total = None
+    if query.total:
+        counts = [connection.execute(*arm.count()).fetchone() for arm in arms]
+        total = sum(count for (count,) in counts)
+    places = connection.execute(*page_of(arms, query)).fetchall()
     entries = [_entry(connection, uuid, shard, row) for _, uuid, _, shard, row in places]
     return Listing(entries, total)
 
 
 def arms_of(query: ListQuery) -> list[Arm]:
-    """The tables that can hold what is asked for, with every filter but `after`."""
-    sort = _SORTS[query.sort]
-    index = "execute" if query.sort == "execute_at" else "created"
+    """The tables that can hold what is asked for."""
     arms = []
     if query.pending:
-        source = "idx_timer_lookup" if query.id_prefix else f"idx_timer_{index}"
-        place = f"{sort} AS place, timer_uuid AS uuid, 0 AS at, shard_id, timer_execute_at AS row"
-        arm = Arm(place, f"timers INDEXED BY {source}", query.namespace)
+        arm = Arm(
+            "timers",
+            query,
+            columns="0 AS at, shard_id, timer_execute_at AS row",
+            place="timer_execute_at, timer_uuid",  # Unfinished, it stands before the finished.
+        )
         if query.id_prefix:
             shards = msgspec.json.encode(list(range(query.num_shards))).decode()
             arm.only("shard_id IN (SELECT value FROM json_each(?)) AND row_type = 2", shards)
@@ -64,54 +92,26 @@ def arms_of(query: ListQuery) -> list[Arm]:
             arm.only(f"timer_uuid NOT IN ({listed})", *query.without)
         arms.append(arm)
     if query.finished:
-        place = f"{sort} AS place, timer_uuid AS uuid, finished_at AS at, NULL, entry"
-        arm = Arm(place, f"history INDEXED BY idx_history_{index}", query.namespace)
+        arm = Arm(
+            "history",
+            query,
+            columns="finished_at AS at, NULL, entry",
+            place="timer_execute_at, timer_uuid, finished_at",
+        )
         arm.only("finished_at > ?", query.finished_after)
         listed = ", ".join("?" * len(query.finished))
         arm.only(f"finished_status IN ({listed})", *query.finished)
         arms.append(arm)
-    for arm in arms:
-        if query.execute_from is not None:
-            arm.only("timer_execute_at >= ?", query.execute_from)
-        if query.execute_before is not None:
-            arm.only("timer_execute_at < ?", query.execute_before)
-        if query.id_prefix:
-            arm.only("timer_id >= ?", query.id_prefix)
-            beyond = after_prefix(query.id_prefix)
-            if beyond is not None:
-                arm.only("timer_id < ?", beyond)
     return arms
 
 
-def page_statement(arms: list[Arm], query: ListQuery) -> tuple[str, list[Any]]:
-    """The places of the page, in order: sort value, uuid, finished_at, and a timer's key."""
-    if query.after is not None:
-        execute_at, uuid, at = query.after
-        for arm in arms:
-            finished_at = "0" if arm.source.startswith("timers") else "finished_at"
-            arm.only(
-                # The first term is implied by the second; it is what the index can seek to.
-                "timer_execute_at >= ?"
-                f" AND (timer_execute_at, timer_uuid, {finished_at}) > (?, ?, ?)",
-                execute_at,
-                execute_at,
-                uuid,
-                at,
-            )
+def page_of(arms: list[Arm], query: ListQuery) -> tuple[str, list[Any]]:
+    """The statement that finds the page's places, in order."""
     direction = "DESC" if query.descending else "ASC"
-    statement = (
-        " UNION ALL ".join(arm.select(arm.place) for arm in arms)
-        + f" ORDER BY place {direction}, uuid {direction}, at {direction} LIMIT ? OFFSET ?"
-    )
-    return statement, [value for arm in arms for value in arm.values] + [query.limit, query.offset]
-
-
-def _total(connection: sqlite3.Connection, arms: list[Arm]) -> int:
-    total = 0
-    for arm in arms:
-        (count,) = connection.execute(arm.select("count(*)"), arm.values).fetchone()
-        total += count
-    return total
+    selects = [arm.places(query) for arm in arms]
+    statement = " UNION ALL ".join(text for text, _ in selects)
+    statement += f" ORDER BY place {direction}, uuid {direction}, at {direction} LIMIT ? OFFSET ?"
+    return statement, [it for _, values in selects for it in values] + [query.limit, query.offset]
 
 
 def _entry(

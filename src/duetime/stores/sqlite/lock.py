@@ -34,7 +34,7 @@ class ProcessLock:
             holder = os.read(file, 20).decode(errors="replace") or "unknown"
             os.close(file)
             raise StoreUnavailable(
-                f"{self._database} is in use by another process ({holder}):"
+                f"{self._database} is in use by process {holder}:"
                 " an SQLite database serves one at a time"
             ) from error
         os.ftruncate(file, 0)

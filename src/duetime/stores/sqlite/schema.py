@@ -62,7 +62,10 @@ _VERSION_1 = (
         finished_status TEXT NOT NULL
     ) STRICT
     """,
-    "CREATE UNIQUE INDEX idx_history_lookup ON history (timer_uuid, finished_at)",
+    """
+    CREATE UNIQUE INDEX idx_history_lookup
+    ON history (timer_namespace, timer_id, finished_at)
+    """,
     "CREATE INDEX idx_history_purge ON history (timer_namespace, finished_at)",
     """
     CREATE INDEX idx_history_created

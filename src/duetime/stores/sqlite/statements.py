@@ -122,11 +122,13 @@ def read_timers(rows: int) -> str:
 @cache
 def read_outcomes(rows: int) -> str:
     return f"""
-        WITH wanted (uuid) AS (VALUES {", ".join(["(?)"] * rows)})
+        WITH wanted (namespace, id) AS (VALUES {", ".join(["(?, ?)"] * rows)})
         SELECT {HISTORY_AS_JSON}
         FROM wanted CROSS JOIN history INDEXED BY idx_history_lookup
-        ON timer_uuid = uuid
-           AND finished_at = (SELECT max(finished_at) FROM history WHERE timer_uuid = uuid)
+        ON timer_namespace = namespace AND timer_id = id AND finished_at = (
+            SELECT max(finished_at) FROM history
+            WHERE timer_namespace = namespace AND timer_id = id
+        )
     """
 
 

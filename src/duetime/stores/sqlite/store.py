@@ -18,7 +18,6 @@ from pathlib import Path
 from msgspec.json import decode, encode
 
 from duetime.model import Finished, Lease, Timer
-from duetime.routing import timer_uuid
 from duetime.store import (
     Batch,
     Document,
@@ -133,15 +132,15 @@ class SqliteStore:
         return await self._reader.do(work)
 
     async def outcomes(self, keys: Sequence[Key]) -> list[Finished | None]:
-        uuids = [(timer_uuid(key.namespace, key.id),) for key in keys]
+        names = [(key.namespace, key.id) for key in keys]
 
         def work(connection: sqlite3.Connection) -> list[Finished | None]:
             found = {}
             with reading(connection):
-                for chunk in sql.chunks(uuids):
+                for chunk in sql.chunks(names):
                     for finished in history_from(_text(connection, sql.read_outcomes, chunk)):
-                        found[finished.timer.uuid] = finished
-            return [found.get(uuid) for (uuid,) in uuids]
+                        found[finished.timer.namespace, finished.timer.id] = finished
+            return [found.get(name) for name in names]
 
         return await self._reader.do(work)
 
