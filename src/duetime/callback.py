@@ -153,7 +153,8 @@ def _host(text: str) -> str:
             raise ValueError("must name a valid host: not an IPv6 address in brackets") from None
         if address.scope_id is not None:
             raise ValueError("must name a valid host: a zone has no meaning elsewhere")
-        return address.compressed
+        mapped = address.ipv4_mapped  # Python 3.13 began to write these as RFC 5952 has it.
+        return address.compressed if mapped is None else f"::ffff:{mapped}"
     # Bounded before it is encoded: that takes time by the square of the length.
     if len(text) > _HOST_CHARS_MAX:
         raise ValueError(f"must name a host of at most {_HOST_CHARS_MAX} characters")

@@ -36,7 +36,7 @@ SCHEME = "must be an http or https URL"
         ("http://h/a?b#f", "http://h:80", "h", "/a?b"),
         ("http://[::1]/", "http://[::1]:80", "[::1]", "/"),
         ("https://[0:0::1]:8443/", "https://[::1]:8443", "[::1]:8443", "/"),
-        ("http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]:80", "[::ffff:7f00:1]", "/"),
+        ("http://[::ffff:7f00:1]/", "http://[::ffff:127.0.0.1]:80", "[::ffff:127.0.0.1]", "/"),
         ("http://127.1/", "http://127.1:80", "127.1", "/"),
         ("http://a_b.svc.local./", "http://a_b.svc.local.:80", "a_b.svc.local.", "/"),
         ("http://bücher.example/", "http://xn--bcher-kva.example:80", "xn--bcher-kva.example", "/"),

@@ -254,9 +254,14 @@ def _connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, cached_statements=64
     )
-    connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA secure_delete = OFF")  # Some builds turn it on: twice the writes.
+    try:
+        connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        # Some builds turn it on: twice the writes.
+        connection.execute("PRAGMA secure_delete = OFF")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
