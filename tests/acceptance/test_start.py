@@ -106,7 +106,7 @@ async def test_a_second_process_on_one_database_is_refused(tmp_path: Path) -> No
         code, _, err = await run(tmp_path, "serve", **usual(tmp_path))
         assert code == 1
         (line,) = err.splitlines()
-        assert f"in use by another process ({first.process.pid})" in line
+        assert f"is in use by process {first.process.pid}:" in line
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ async def test_dev_makes_its_key_once_and_keeps_it_to_itself(tmp_path: Path) -> 
         assert first.url.startswith("http://127.0.0.1:")
         code, _, err = await run(tmp_path, "dev", "--port", "0")
         assert code == 1
-        assert "in use by another process" in err
+        assert "is in use by process " in err
     data = tmp_path / ".duetime"
     assert stat.S_IMODE((data / "api-key").stat().st_mode) == 0o600
     assert (data / ".gitignore").read_text() == "*\n"
