@@ -330,6 +330,30 @@ async def test_what_is_kept_as_received_is_looked_through(
     assert await server.timers() == []
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b'{"X-A": 1, "X-B": [NaN]}',
+        b'{"X-A": 1, X-B": "c"}',
+        b'{"X-A": 1, "X-A": "b"}',
+        b'{"X-A": 1}, "callbackHeaders": "x"',
+        b'{"X-A": 1}, "callbackHeaders": {"X-A": "b"}',
+        b'{"X-A": 1, "X-B": ' + DEEP + b"}",
+    ],
+    ids=["NaN", "cut off", "name twice", "field twice", "field twice, right", "deep"],
+)
+async def test_a_wrong_header_in_a_body_wrong_beyond_it_is_a_bad_request(
+    server: Server, headers: bytes
+) -> None:
+    rest = headers.replace(b"callbackHeaders", b"callback_headers")
+    reply = await server.ask("POST", "/timers", b'{"callback_headers":%s}' % rest)
+    check_rest(reply, 400, 2)
+    item = b'{"callbackHeaders":%s}' % headers
+    assert (await server.ask("POST", "/timers/create", item)).status == 400
+    reply = await server.ask("POST", "/timers/batch", b'{"timers":[%s]}' % item)
+    assert reply.status == 400 or reply.json["results"][0]["error"] == "INVALID_INPUT"
+
+
 async def test_of_a_name_given_twice_the_last_counts(server: Server) -> None:
     body = b'{"namespace":"default","id":"a","id":"b","executeAt":"%s","callbackUrl":"%s"}'
     reply = await server.ask("POST", "/timers/create", body % (LATER.encode(), URL.encode()))

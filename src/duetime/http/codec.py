@@ -6,7 +6,7 @@ the bytes that were received (`msgspec.Raw`): they are looked through, never reb
 
 import re
 from collections.abc import Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, inspect
@@ -61,7 +61,9 @@ class Body(Generic[T]):
 
     def _in_words(self, complaint: str, body: bytes | Raw) -> Refusal:
         text, place = _split(complaint)
-        path = _path(place, body)
+        path = _path(place)
+        if path[-1:] == ("...",):
+            return _wrong_headers(path[:-1], body)
         if match := _MISSING.fullmatch(text):
             return Refusal("is required", (*path, match[1]))
         if match := _UNKNOWN.fullmatch(text):
@@ -121,17 +123,25 @@ def _named(types: str) -> str:
     return " or ".join(_NAMES.get(name, name) for name in types.split(" | "))
 
 
-def _path(place: str, body: bytes | Raw) -> Path:
-    names = [field or index for field, index in _STEP.findall(place)]
-    if "..." in names:
-        # An object of strings is the only kind whose keys msgspec does not name.
-        found: Any = msgspec.json.decode(body)
-        for name in names[: names.index("...")]:
-            found = found[int(name) if isinstance(found, list) else name]
-        names[names.index("...")] = next(
-            key for key, value in found.items() if not isinstance(value, str)
-        )
-    return tuple(names)
+def _path(place: str) -> Path:
+    return tuple(field or index for field, index in _STEP.findall(place))
+
+
+def _wrong_headers(path: Path, body: bytes | Raw) -> Refusal:
+    """Of an object of strings msgspec does not say which value is none: so look again."""
+    try:
+        members: bytes | Raw = body
+        for name in path:
+            members = _members(members)[name]
+        for name, value in _members(members).items():
+            if not bytes(value).startswith(b'"'):
+                return Refusal("must be a string", (*path, name))
+    except (msgspec.DecodeError, RecursionError):
+        pass  # What follows is broken too, or the name was given twice: it stays unnamed.
+    return Refusal("must hold strings only", path)
+
+
+_members = Decoder(dict[str, Raw]).decode
 
 
 def instant(text: str, field: str) -> int:
