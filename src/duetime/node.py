@@ -29,6 +29,7 @@ from duetime.writer import Writer
 log = logging.getLogger(__name__)
 
 ALARM_S_MAX = 1.0
+UPKEEP_S = 0.9  # Less than the alarm's longest sleep, so that each such sleep ends in one.
 BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 2.0
 PURGE_ROWS = 5_000
@@ -71,8 +72,10 @@ class Node:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: int | None = None
         self._wakes: list[tuple[int, int]] = []
-        self._recovering: set[Shard] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Dictionaries as ordered sets: the simulator's traces must not depend on addresses.
+        self._recovering: dict[Shard, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._upkeep_at = self._check_at = self._purge_at = 0.0
         self._claiming = asyncio.Lock()
         self._window_count = (float("-inf"), 0)
         self._draining = False
@@ -101,7 +104,10 @@ class Node:
             except NamespaceExists:
                 log.debug("another node created the default namespace first")
         await self.own_shards()
-        self._spawn(self._maintain())
+        at = self.clock.monotonic()
+        self._check_at = at + self.config.safety_read_s
+        self._purge_at = at + self.config.purge_interval_s
+        self._arm()
         log.info("node started", extra={"node": self.name, "shards": len(self.shards)})
 
     async def own_shards(self) -> None:
@@ -122,7 +128,7 @@ class Node:
         if self._draining:
             return
         self._draining = True
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -171,7 +177,7 @@ class Node:
     def recover(self, shard: Shard) -> None:
         if not self._recovering:
             self._spawn(self._recover())
-        self._recovering.add(shard)
+        self._recovering[shard] = None
 
     def lost(self, shard: Shard) -> None:
         log.error("lease lost", extra={"shard": shard.number, "version": shard.lease.version})
@@ -225,17 +231,18 @@ class Node:
             if shard is not None and shard.wake_at == at:
                 shard.wake_at = None
                 self.wake(shard, max(shard.step(now), now + 1))
+        self._upkeep()
         self._arm()
 
     # -- reads, recovery, upkeep ----------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task died", exc_info=error)
 
@@ -264,7 +271,8 @@ class Node:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
                 continue
-            self._recovering.difference_update(shards)
+            for shard in shards:
+                del self._recovering[shard]
             again = bool(self._recovering)  # Before `restart`, which may call `recover`.
             for shard, lease in zip(shards, leases, strict=True):
                 shard.restart(lease)
@@ -276,25 +284,29 @@ class Node:
         numbers = [shard.number for shard in shards]
         return await self.store.claim(numbers, owner=self.name, at=self.clock.now())
 
-    async def _maintain(self) -> None:
+    def _upkeep(self) -> None:
         """Every second: move what slow destinations hold up, claim what was lost; and now and
         then look for overlooked timers and purge old history."""
-        checked_at = purged_at = self.clock.monotonic()
-        while True:
-            await asyncio.sleep(1)
-            self.firing.review(self.clock.now())
-            at = self.clock.monotonic()
-            try:
-                if len(self.shards) < self.namespaces.num_shards_max():
-                    await self.own_shards()
-                if at - checked_at >= self.config.safety_read_s:
-                    checked_at = at
-                    await self._check(self.shards.values())
-                if at - purged_at >= self.config.purge_interval_s:
-                    purged_at = at
-                    await self._purge()
-            except StoreError as error:
-                log.warning("upkeep failed", extra={"reason": str(error)})
+        at = self.clock.monotonic()
+        if at < self._upkeep_at:
+            return
+        self._upkeep_at = at + UPKEEP_S
+        self.firing.review(self.clock.now())
+        if len(self.shards) < self.namespaces.num_shards_max() and not self._claiming.locked():
+            self._spawn(self._try("claim", self.own_shards()))
+        if at >= self._check_at:
+            self._check_at = at + self.config.safety_read_s
+            self._spawn(self._try("safety read", self._check(self.shards.values())))
+        if at >= self._purge_at:
+            self._purge_at = at + self.config.purge_interval_s
+            self._spawn(self._try("purge", self._purge()))
+
+    async def _try(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Upkeep comes round again: when the store fails, say so and leave it at that."""
+        try:
+            await work
+        except StoreError as error:
+            log.warning("upkeep failed", extra={"what": what, "reason": str(error)})
 
     async def _check(self, shards: Iterable[Shard]) -> None:
         now = self.clock.now()

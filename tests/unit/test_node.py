@@ -95,7 +95,7 @@ class World:
 
     def abandon(self) -> None:
         """What `kill -9` leaves behind: the store as it is, and no more of this node."""
-        for task in self.node._tasks:
+        for task in list(self.node._tasks):
             task.cancel()
         if self.node._alarm is not None:
             self.node._alarm.cancel()
