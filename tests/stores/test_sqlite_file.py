@@ -320,3 +320,46 @@ async def test_shard_rows_have_the_zero_key_and_instants_are_milliseconds(path: 
     rows = check.execute("SELECT shard_id, row_type, timer_execute_at, timer_uuid FROM timers")
     assert rows.fetchall() == [(7, 1, 1_000, bytes(16)), (7, 2, NOW, a_timer().uuid)]
     check.close()
+
+
+async def test_a_new_file_is_for_its_owner_alone(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await claimed(store)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    await store.close()
+    assert modes == dict.fromkeys(
+        ["timers.db", "timers.db-wal", "timers.db-shm", "timers.db.lock"], 0o600
+    )
+
+
+async def test_where_there_can_be_no_log_the_database_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailable, match="cannot keep its log"):
+        await SqliteStore(":memory:").open()
+
+
+async def test_an_old_sqlite_is_refused_by_its_version(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    with pytest.raises(StoreError, match=r"too old: 3\.37\.0 is needed"):
+        await SqliteStore(path).open()
+
+
+async def test_a_row_that_another_program_spoiled_is_an_error_of_the_store(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    lease = await claimed(store)
+    await put(store, lease, a_timer())
+    shell = sqlite3.connect(path)
+    with shell:
+        shell.execute("UPDATE timers SET timer_details = 'nonsense' WHERE row_type = 2")
+    shell.close()
+    with pytest.raises(StoreError, match=r"timers\.db: .*DecodeError"):
+        await everything(store)
+    await store.apply([batch(lease, removes=[a_timer()])])
+    assert await everything(store) == []
+    await store.close()

@@ -11,12 +11,13 @@ lock from before the version is read until the commit.
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
 from msgspec.json import decode, encode
 
+from duetime.errors import StoreError, StoreUnavailable
 from duetime.model import Finished, Lease, Timer
 from duetime.store import (
     Batch,
@@ -37,10 +38,14 @@ from duetime.stores.sqlite.rows import history_from, history_row, timer_row, tim
 from duetime.stores.sqlite.schema import migrate
 
 TRAITS = Traits(name="sqlite")
+SQLITE_VERSION_MIN = (3, 37, 0)  # The first with strict tables.
+WRITER_CACHE_KIB = 16_384
+READER_CACHE_KIB = 4_096
+PAGE_BYTES = 4_096  # SQLite's own default.
 CHECKPOINT_PAGES = 4_096
 PAGES_PER_COMMIT = 8
 WAL_PAGES_MAX = 16_384  # 64 MiB.
-PAGE_BYTES_MAX = 4 * 1024 * 1024
+DUE_BYTES_MAX = 4 * 1024 * 1024
 BLOCK_TIMERS_MAX = 100  # What one statement reads; with heavy payloads some ten megabytes.
 BUSY_TIMEOUT_S = 5  # Nobody else writes, but an operator's shell may for a moment.
 
@@ -186,22 +191,32 @@ class SqliteStore:
         return await self._writer.do(work)
 
     def _connect_writer(self) -> sqlite3.Connection:
-        self._lock.take()
-        try:
-            connection = _connect(self._path, cache_kib=16_384)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX:d}")
-                connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES_MAX * 4096:d}")
-                migrate(connection)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
+        if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+            known = ".".join(map(str, SQLITE_VERSION_MIN))
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: {known} is needed")
+        with ExitStack() as undo:
+            self._lock.take()
+            undo.callback(self._lock.release)
+            self._make_private()
+            connection = _connect(self._path, cache_kib=WRITER_CACHE_KIB)
+            undo.callback(connection.close)
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreUnavailable(f"{self._path}: SQLite cannot keep its log beside it")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX:d}")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES_MAX * PAGE_BYTES:d}")
+            migrate(connection)
+            undo.pop_all()
         return connection
+
+    def _make_private(self) -> None:
+        """A new file is for its owner's eyes: callbacks' headers hold other people's keys."""
+        try:
+            if not self._path.exists():
+                self._path.touch(mode=0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
 
     def _disconnect_writer(self, connection: sqlite3.Connection) -> None:
         try:
@@ -212,7 +227,7 @@ class SqliteStore:
             self._lock.release()
 
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = _connect(self._path, cache_kib=4_096)
+        connection = _connect(self._path, cache_kib=READER_CACHE_KIB)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
@@ -247,7 +262,8 @@ def reading(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
@@ -292,7 +308,7 @@ def _page(connection: sqlite3.Connection, read: DueRead) -> Page:
     """The page, block by block, and cut short where it grows heavy."""
     timers: list[Timer] = []
     after = read.after
-    room = PAGE_BYTES_MAX
+    room = DUE_BYTES_MAX
     while room > 0 and len(timers) < read.limit:
         asked = min(BLOCK_TIMERS_MAX, read.limit - len(timers))
         values = (read.shard, *after, read.until, asked)
