@@ -313,6 +313,8 @@ def _read_cursor(text: str) -> ListCursor:
 
 def _timer(view: View) -> v1.Timer:
     timer = view.timer
+    created = format_instant(timer.created_at)
+    unchanged = view.updated_at == timer.created_at
     return v1.Timer(
         timer.id,
         timer.namespace,
@@ -327,8 +329,8 @@ def _timer(view: View) -> v1.Timer:
         view.status,
         view.attempts,
         view.last_error,
-        format_instant(timer.created_at),
-        format_instant(view.updated_at),
+        created,
+        created if unchanged else format_instant(view.updated_at),
         None if view.executed_at is None else format_instant(view.executed_at),
     )
 
