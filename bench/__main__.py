@@ -28,6 +28,8 @@ class Run(msgspec.Struct, kw_only=True):
     commit: str
     machine: dict[str, str | int | float]
     scale: Scale
+    load: dict[str, float] = {}
+    """The machine's load average before each scenario: what else was going on."""
     results: dict[str, Numbers] = {}
     errors: dict[str, str] = {}
 
@@ -82,7 +84,8 @@ async def _run(scenarios: tuple[str, ...], run: Run, work: Path) -> None:
     async with Receiver.running() as receiver:
         bench = Bench(receiver, run.scale, work)
         for name in scenarios:
-            click.echo(f"{name}: running (load {os.getloadavg()[0]:.1f})", err=True)
+            run.load[name] = round(os.getloadavg()[0], 2)
+            click.echo(f"{name}: running (load {run.load[name]})", err=True)
             started = time.monotonic()
             try:
                 async with asyncio.timeout(SCENARIO_S_MAX):
@@ -117,7 +120,6 @@ def _machine(folder: Path) -> dict[str, str | int | float]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "filesystem": _filesystem(folder),
-        "load": round(os.getloadavg()[0], 2),
     }
 
 
