@@ -50,6 +50,10 @@ class Connection:
                 received += data
         return bytes(received)
 
+    def say_no_more(self) -> None:
+        """Send the end of this side's stream, and leave the other's open."""
+        self._writer.write_eof()
+
     def reset(self) -> None:
         self._writer.transport.abort()
 

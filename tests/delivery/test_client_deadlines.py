@@ -178,6 +178,17 @@ async def test_deadlines_of_all_lengths_expire_in_their_order() -> None:
     deadlines.close()
 
 
+async def test_when_all_is_quiet_nothing_is_waited_for() -> None:
+    expired = asyncio.Event()
+    deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop(), lambda _: expired.set())
+    for timeout_s in (10, 20, 30):
+        deadlines.discard("done in time", deadlines.add("done in time", timeout_s))
+    deadlines.add("too late", 0.01)
+    async with asyncio.timeout(5):
+        await expired.wait()
+    assert deadlines.watched == 0
+
+
 async def test_one_that_fails_when_it_expires_does_not_keep_the_others() -> None:
     loop = asyncio.get_running_loop()
     escaped: list[object] = []

@@ -1,12 +1,16 @@
 """Connections are used again, and nothing that is odd about one outlives its exchange."""
 
 import asyncio
+from unittest.mock import create_autospec
 
 import pytest
 
 import duetime.delivery.client as client_module
+from duetime.callback import parse_url
+from duetime.delivery.connection import Connection as ClientConnection
+from duetime.delivery.connection import Exchange
 from duetime.retry import Answer
-from tests.delivery.asking import Asking
+from tests.delivery.asking import Asking, Call
 from tests.delivery.peers import OK, Connection, answering, answering_ok, serving
 
 
@@ -184,6 +188,58 @@ async def test_an_answer_before_the_request_was_out_counts_and_ends_the_connecti
         gone.set()
 
 
+async def test_a_server_that_stops_talking_before_it_has_read_is_not_written_to_any_more(
+    asking: Asking,
+) -> None:
+    gone = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        connection.say_no_more()
+        await gone.wait()
+
+    async with serving(script) as peer:
+        error = await asking.error(peer.url(), b"x" * 12_000_000, timeout_s=5)
+        assert error == f"connection closed by 127.0.0.1:{peer.port} without an answer"
+        gone.set()
+
+
+async def test_a_connection_made_in_the_moment_its_time_was_up_is_dropped(
+    asking: Asking,
+) -> None:
+    exchange = Exchange(parse_url("http://h/"), b"", 1, Call())
+    connection = ClientConnection(asking.client, exchange, "h:80")
+    transport = create_autospec(asyncio.Transport, instance=True)
+    connection.connection_made(transport)
+    transport.abort.assert_called_once_with()
+    transport.write.assert_not_called()
+
+
+async def test_a_connection_made_in_the_moment_of_closing_is_dropped(asking: Asking) -> None:
+    exchange = Exchange(parse_url("http://h/"), b"", 1, Call())
+    exchange.holder = asyncio.ensure_future(asyncio.sleep(0))
+    connection = ClientConnection(asking.client, exchange, "h:80")
+    transport = create_autospec(asyncio.Transport, instance=True)
+    await asking.client.close()
+    connection.connection_made(transport)
+    transport.abort.assert_called_once_with()
+    transport.write.assert_not_called()
+
+
+async def test_nothing_is_written_to_a_connection_that_was_dropped(asking: Asking) -> None:
+    exchange = Exchange(parse_url("http://h/"), b"x" * 1_000_000, 1, Call())
+    exchange.holder = asyncio.ensure_future(asyncio.sleep(0))
+    connection = ClientConnection(asking.client, exchange, "h:80")
+    transport = create_autospec(asyncio.Transport, instance=True)
+    transport.write.side_effect = lambda _: connection.pause_writing()
+    connection.connection_made(transport)
+    assert transport.write.call_count == 1
+    connection.resume_writing()
+    assert transport.write.call_count == 2
+    connection.drop()
+    connection.resume_writing()
+    assert transport.write.call_count == 2
+
+
 async def test_idle_connections_are_bounded(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +247,9 @@ async def test_idle_connections_are_bounded(
     async with serving(answering_ok) as peer:
         await asyncio.gather(*(asking.ask(peer.url()) for _ in range(10)))
         await asyncio.gather(*(asking.ask(peer.url()) for _ in range(10)))
+        assert peer.connections == 17
+        for _ in range(10):
+            await asking.ask(peer.url())
         assert peer.connections == 17
 
 

@@ -115,8 +115,7 @@ class HttpClient:
     def finish(self, exchange: Exchange, answer: Answer) -> None:
         self._deadlines.discard(exchange, exchange.tick)
         exchange.holder = None
-        if not self.closed:
-            exchange.done(answer)
+        exchange.done(answer)
 
     def fail(self, exchange: Exchange, error: str) -> None:
         self.finish(exchange, Answer(0, b"", error))
@@ -129,8 +128,6 @@ class HttpClient:
     # Connecting.
 
     def _connect(self, exchange: Exchange) -> None:
-        if self.closed:
-            return
         task = self._loop.create_task(self._open(exchange))
         exchange.holder = task
         self._connecting.add(task)

@@ -156,8 +156,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._room -= len(body)
-        if self._room >= 0:
-            self._body.append(body)
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._status:
@@ -184,7 +183,7 @@ class Connection(asyncio.Protocol):
         if not 200 <= status <= 299:
             error = f"HTTP {status} from {exchange.target.shown}"
         self._exchange = None
-        if self._keep and self._room >= 0 and self._is_sent():
+        if self._keep and self._is_sent():
             self._client.idle(self)
         else:
             self.drop()

@@ -49,6 +49,11 @@ class Deadlines(Generic[T]):
         if bucket is not None:
             bucket.discard(item)
 
+    @property
+    def watched(self) -> int:
+        """How many instants there are for which the loop will wake."""
+        return len(self._ticks)
+
     def close(self) -> None:
         """Forget everything."""
         if self._alarm is not None:

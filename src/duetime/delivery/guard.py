@@ -227,9 +227,9 @@ class AddressGuard:
             return  # The loop has gone, and with it all who wanted to know.
 
     def _learned(self, host: str, future: asyncio.Future[list[str]], addresses: list[str]) -> None:
+        self._known.pop(host, None)
         if len(self._known) >= CACHED_NAMES_MAX:
             del self._known[next(iter(self._known))]
-        self._known.pop(host, None)
         kept_s = CACHED_S if addresses else FAILURE_CACHED_S
         self._known[host] = (self._now() + kept_s, addresses)
         del self._asked[host]
