@@ -7,9 +7,9 @@ destination that is full wait in its queue, and cost the others nothing. Three b
   turns, and each may still have a few: one that hangs never shuts out another.
 - unrecorded: answered, outcome not yet durable. When the store falls behind, firing waits
   for it, because each of these would fire again after a crash.
-- parked: what a destination's queue may hold, which is what it works off in two seconds at
-  its present rate, and never less than a floor. What is beyond is moved to a later time in
-  the store, so that timers of other destinations behind it come into the windows.
+- parked: what a destination's queue may hold, which is what it works off in five seconds at
+  its present rate, and never less than a floor. What is beyond is moved in the store to when
+  its turn would come, so that timers of other destinations behind it come into the windows.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT_FLOOR = 2  # What a destination may have under way even when the node is full.
 REVIEW_MS = 1_000
-PARKED_S = 2
-DEFER_MS_MIN = 5_000
+PARKED_S = 5
+DEFER_MS_MIN = 1_000
 DEFER_MS_MAX = 60_000
 
 
@@ -67,13 +67,24 @@ class FiringLimits(Protocol):
 class Destination:
     """One receiver's queue and counts."""
 
-    __slots__ = ("answered", "in_flight", "name", "parked_max", "queue", "reviewed_at")
+    __slots__ = (
+        "answered",
+        "in_flight",
+        "moved",
+        "name",
+        "parked_max",
+        "queue",
+        "rate",
+        "reviewed_at",
+    )
 
     def __init__(self, name: str, now: int) -> None:
         self.name = name
         self.queue: deque[tuple[Shard, Timer]] = deque()
         self.in_flight = 0
         self.answered = 0  # Since the last review.
+        self.moved = 0  # Since then, to a later time.
+        self.rate = 0.0  # Answers a second, as of then.
         self.reviewed_at = now
         self.parked_max: int | None = None  # None while it keeps up.
 
@@ -297,36 +308,44 @@ class Firing:
             elapsed_ms = now - destination.reviewed_at
             if elapsed_ms < REVIEW_MS:
                 continue
-            rate = destination.answered * 1000 / elapsed_ms
+            destination.rate = destination.answered * 1000 / elapsed_ms
             destination.answered, destination.reviewed_at = 0, now
-            queue = destination.queue
-            if len(queue) <= floor:
+            destination.moved = 0
+            if len(destination.queue) > floor:
+                self._shorten(destination, max(floor, int(destination.rate * PARKED_S)))
+            else:
                 destination.parked_max = None
-                continue
-            parked_max = max(floor, int(rate * PARKED_S))
-            destination.parked_max = parked_max
-            moved = 0
-            kept: list[tuple[Shard, Timer]] = []
-            while len(queue) > parked_max:
-                shard, timer = queue.pop()
-                if self._defer(shard, timer, destination):
-                    moved += 1
-                elif shard.window.get(timer.uuid) is timer:
-                    kept.append((shard, timer))
-                    if len(kept) > parked_max:
-                        break
-            queue.extend(reversed(kept))
-            if moved:
-                log.warning(
-                    "destination falls behind",
-                    extra={"destination": destination.name, "moved": moved, "parked": len(queue)},
-                )
+
+    def _shorten(self, destination: Destination, parked_max: int) -> None:
+        destination.parked_max = parked_max
+        queue = destination.queue
+        held: list[tuple[Shard, Timer]] = []  # By an operation that may yet let them fire.
+        while len(queue) > parked_max:
+            shard, timer = queue.pop()
+            if not self._defer(shard, timer, destination) and shard.window.get(timer.uuid) is timer:
+                held.append((shard, timer))
+        queue.extend(reversed(held))
+        if destination.moved:
+            log.warning(
+                "destination falls behind",
+                extra={
+                    "destination": destination.name,
+                    "moved": destination.moved,
+                    "parked": len(queue),
+                },
+            )
 
     def _defer(self, shard: Shard, timer: Timer, destination: Destination) -> bool:
-        delay_ms = DEFER_MS_MIN + int((DEFER_MS_MAX - DEFER_MS_MIN) * self._chance())
+        """Move the timer to when its turn will come, as far as one can tell."""
+        position = len(destination.queue) + destination.moved
+        if position * 1000 < destination.rate * DEFER_MS_MAX:
+            delay_ms = max(DEFER_MS_MIN, int(position * 1000 / destination.rate))
+        else:
+            delay_ms = int(DEFER_MS_MAX * (1 + self._chance()) / 2)
         to = self._clock.now() + delay_ms
         if not shard.defer(timer, replace(timer, execute_at=to)):
             return False
+        destination.moved += 1
         self._debug("timer deferred", timer, to=to, destination=destination.name)
         return True
 
