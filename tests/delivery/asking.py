@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from functools import cache
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,10 @@ from duetime.delivery.guard import AddressGuard
 from duetime.retry import Answer
 
 LATE_S = 0.05
+
+
+# Reading the system's roots takes longer than most of these tests.
+system_roots = cache(ssl.create_default_context)
 
 
 class Call:
@@ -48,7 +53,7 @@ class Asking:
     ) -> None:
         self.client = HttpClient(
             guard,
-            ssl_context=ssl_context or ssl.create_default_context(),
+            ssl_context=ssl_context or system_roots(),
             response_bytes_max=response_bytes_max,
         )
 
