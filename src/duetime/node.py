@@ -165,8 +165,8 @@ class Node:
     def fire(self, shard: Shard, due: list[Timer]) -> None:
         self.firing.offer(shard, due)
 
-    def write(self, shard: Shard) -> None:
-        self._writer.add(shard)
+    def write(self, shard: Shard, *, urgent: bool) -> None:
+        self._writer.add(shard, urgent=urgent)
 
     def recorded(self, outcomes: int) -> None:
         self.firing.recorded(outcomes)

@@ -51,8 +51,8 @@ class Host(Protocol):
     def fire(self, shard: "Shard", due: list[Timer]) -> None:
         """These are due. Start each with `shard.start` when there is room for it."""
 
-    def write(self, shard: "Shard") -> None:
-        """There is something in `shard.pending`."""
+    def write(self, shard: "Shard", *, urgent: bool) -> None:
+        """There is one more to write; `urgent` if somebody waits for it."""
 
     def read(self, shard: "Shard", read: DueRead) -> None:
         """Read this page and hand it to `shard.loaded`."""
@@ -80,7 +80,8 @@ class Host(Protocol):
 
 
 class Shard:
-    """See the module's text. `pending` is what the writer takes next."""
+    """See the module's text. The writer takes `requests` before `outcomes`: callers wait, and
+    as no two of them concern one key, their order among each other is free."""
 
     __slots__ = (
         "_aside",
@@ -97,8 +98,9 @@ class Shard:
         "executing",
         "lease",
         "number",
+        "outcomes",
         "paused",
-        "pending",
+        "requests",
         "wake_at",
         "window",
         "writing",
@@ -109,7 +111,8 @@ class Shard:
         self.lease = lease
         self.window = Window()
         self.executing: dict[bytes, Attempt] = {}
-        self.pending: list[Write] = []
+        self.requests: list[Write] = []
+        self.outcomes: list[Write] = []
         self.writing = False  # The writer's: at most one write per shard is under way.
         self.wake_at: int | None = None  # The host's: when it will call `step`.
         self.paused = False  # Between a failed write and the new lease.
@@ -370,13 +373,17 @@ class Shard:
         elif self.paused:  # Only outcomes come here then: they wait for the new lease.
             self._unrecorded.append(write)
         else:
-            self.pending.append(write)
-            self._host.write(self)
+            urgent = write.ack is not None
+            (self.requests if urgent else self.outcomes).append(write)
+            self._host.write(self, urgent=urgent)
 
-    def take_batch(self, limit: int) -> tuple[Batch, list[Write]]:
+    def take_batch(self, requests_max: int, outcomes_max: int) -> tuple[Batch, list[Write]]:
         """What is to be written next, as the store takes it and as we remember it."""
-        writes = self.pending[:limit]
-        self.pending = self.pending[limit:]
+        writes = self.requests[:requests_max]
+        self.requests = self.requests[requests_max:]
+        if outcomes_max > 0 and self.outcomes:
+            writes += self.outcomes[:outcomes_max]
+            self.outcomes = self.outcomes[outcomes_max:]
         batch = Batch(
             self.lease,
             [write.put for write in writes if write.put is not None],
@@ -433,7 +440,7 @@ class Shard:
     def failed(self, writes: list[Write]) -> None:
         """Nothing is known about these. Stop, keep the outcomes, refuse the rest."""
         self.paused = True
-        writes, self.pending = writes + self.pending, []
+        writes = writes + self._take_all()
         for write in writes:
             if write.attempt is not None:
                 self._unrecorded.append(write)
@@ -444,7 +451,7 @@ class Shard:
     def superseded(self, writes: list[Write]) -> None:
         """Another owner has claimed the shard: nothing of this was written, nothing will be."""
         self.closed = True
-        writes, self.pending = writes + self.pending + self._unrecorded, []
+        writes = writes + self._take_all() + self._unrecorded
         self._unrecorded = []
         for write in writes:
             self._refuse(write)
@@ -467,6 +474,11 @@ class Shard:
         for write in unrecorded:
             self._stage(write)
         self._host.wake(self, 0)
+
+    def _take_all(self) -> list[Write]:
+        waiting = self.requests + self.outcomes
+        self.requests, self.outcomes = [], []
+        return waiting
 
     def _refuse(self, write: Write) -> None:
         if write.attempt is not None:

@@ -52,7 +52,7 @@ class RecordingHost:
     def fire(self, shard: Shard, due: list[Timer]) -> None:
         self.due.extend(due)
 
-    def write(self, shard: Shard) -> None:
+    def write(self, shard: Shard, *, urgent: bool) -> None:
         pass
 
     def read(self, shard: Shard, read: DueRead) -> None:
@@ -118,7 +118,7 @@ def cursor(timer: Timer) -> Cursor:
 
 def write_now(shard: Shard) -> list[Write]:
     """What the writer does when the store agrees."""
-    _, writes = shard.take_batch(1_000)
+    _, writes = shard.take_batch(1_000, 1_000)
     shard.written(writes)
     return writes
 

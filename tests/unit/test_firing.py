@@ -131,7 +131,7 @@ def test_nothing_is_left_behind_whatever_the_order_of_answers() -> None:
     world = World(Bounds(in_flight_max=3, unrecorded_max=4))
     world.due(*(t for host in "abcde" for t in at_once(world, host, 7)))
     fired = 0
-    while world.carrier.sent or world.shard.pending:
+    while world.carrier.sent or world.shard.outcomes:
         if world.carrier.sent:
             world.answer(world.in_flight[fired % len(world.in_flight)])
             fired += 1
@@ -158,7 +158,7 @@ def test_a_saturated_destination_has_its_excess_moved_to_a_later_time() -> None:
     world.due(*at_once(world, "a", 10))
     world.clock.advance(1_500)
     world.firing.review(world.clock.now())
-    batch, writes = world.shard.take_batch(100)
+    batch, writes = world.shard.take_batch(100, 100)
     assert len(batch.puts) == 5  # 3 in flight, 2 parked.
     assert {t.id for t in batch.puts} == {"a5", "a6", "a7", "a8", "a9"}
     assert all(t.execute_at >= world.clock.now() + 1_000 for t in batch.puts)
@@ -177,7 +177,9 @@ def test_what_is_moved_comes_back_when_its_turn_would_have_come() -> None:
     write_now(world.shard)
     world.clock.advance(1_000)
     world.firing.review(world.clock.now())  # Four a second: 20 may stay, the 53rd is far off.
-    moved = sorted(t.execute_at - world.clock.now() for t in world.shard.take_batch(100)[0].puts)
+    moved = sorted(
+        t.execute_at - world.clock.now() for t in world.shard.take_batch(100, 100)[0].puts
+    )
     assert len(moved) == 33
     assert moved[0] >= 5_000
     assert moved[-1] <= 60_000
@@ -191,7 +193,7 @@ def test_a_destination_that_keeps_up_has_nothing_moved() -> None:
     write_now(world.shard)
     world.clock.advance(1_000)
     world.firing.review(world.clock.now())  # 20 a second: 17 left are soon gone.
-    assert world.shard.pending == []
+    assert world.shard.outcomes == []
 
 
 def test_a_slow_destination_parks_no_newcomers_beyond_its_bound() -> None:
@@ -205,7 +207,7 @@ def test_a_slow_destination_parks_no_newcomers_beyond_its_bound() -> None:
         world.shard.window.add(one)
     world.shard.step(world.clock.now())
     world.firing.offer(world.shard, world.host.due)
-    batch, _ = world.shard.take_batch(100)
+    batch, _ = world.shard.take_batch(100, 100)
     assert {t.id for t in batch.puts} == {"late0", "late1", "late2"}
 
 
@@ -231,7 +233,7 @@ def test_without_a_policy_one_attempt_decides(
     one = timer("a", at=world.clock.now())
     world.due(one)
     world.answer("a", answer)
-    batch, _ = world.shard.take_batch(10)
+    batch, _ = world.shard.take_batch(10, 10)
     (finished,) = batch.finished
     assert (finished.status, finished.attempts, batch.removes) == (status, 1, [one])
     assert (error is None) == (finished.last_error is None)
@@ -244,7 +246,7 @@ def test_with_a_policy_a_failure_is_tried_again_until_it_is_spent() -> None:
     first_at = world.clock.now()
     for attempt in (1, 2):
         world.answer("a", BROKEN)
-        (again,) = world.shard.take_batch(10)[0].puts
+        (again,) = world.shard.take_batch(10, 10)[0].puts
         assert (again.attempts, again.last_error) == (attempt, BROKEN.error)
         assert again.first_attempt_at == first_at
         world.shard.written([])
@@ -257,7 +259,7 @@ def test_with_a_policy_a_failure_is_tried_again_until_it_is_spent() -> None:
         world.firing.offer(world.shard, world.host.due)
         world.host.due = []
     world.answer("a", BROKEN)
-    batch, _ = world.shard.take_batch(10)
+    batch, _ = world.shard.take_batch(10, 10)
     assert [f.status for f in batch.finished] == ["failed"]
     assert [f.attempts for f in batch.finished] == [3]
 
@@ -275,14 +277,14 @@ def test_the_policy_of_the_namespace_serves_timers_without_one() -> None:
     world = World(Bounds(), namespace)
     world.due(timer("a", at=world.clock.now()))
     world.answer("a", BROKEN)
-    assert world.shard.take_batch(10)[0].puts[0].attempts == 1
+    assert world.shard.take_batch(10, 10)[0].puts[0].attempts == 1
 
 
 def test_a_callback_may_move_its_timer_and_attempts_count_anew() -> None:
     world = World(Bounds())
     world.due(timer("a", at=world.clock.now(), attempts=2, last_error="x", first_attempt_at=5))
     world.answer("a", Answer(200, b'{"ok": false, "nextExecuteAt": "2099-01-01T00:00:00Z"}'))
-    (moved,) = world.shard.take_batch(10)[0].puts
+    (moved,) = world.shard.take_batch(10, 10)[0].puts
     assert moved.execute_at == moved.scheduled_at == 4_070_908_800_000
     assert (moved.attempts, moved.last_error, moved.first_attempt_at) == (0, None, None)
 
@@ -291,7 +293,7 @@ def test_a_next_time_in_the_past_means_the_least_delay_from_now() -> None:
     world = World(Bounds())
     world.due(timer("a", at=world.clock.now()))
     world.answer("a", Answer(200, b'{"ok":true,"nextExecuteAt":"1970-01-01T00:00:01Z"}'))
-    (moved,) = world.shard.take_batch(10)[0].puts
+    (moved,) = world.shard.take_batch(10, 10)[0].puts
     assert moved.execute_at == world.clock.now() + 1_000
 
 
@@ -308,7 +310,7 @@ def test_a_namespace_without_history_records_nothing() -> None:
     world = World(Bounds(), namespace)
     world.due(timer("a", at=world.clock.now()))
     world.answer("a")
-    batch, _ = world.shard.take_batch(10)
+    batch, _ = world.shard.take_batch(10, 10)
     assert (len(batch.removes), batch.finished) == (1, [])
 
 

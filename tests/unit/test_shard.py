@@ -289,7 +289,7 @@ def test_a_finished_attempt_is_removed_and_recorded_in_one_batch(host: Recording
     finished = Finished(one, "completed", host.now(), 1)
     assert shard.conclude(attempt, remove=one, finished=finished)
     assert one.uuid in shard.executing  # Until it is durable.
-    batch, writes = shard.take_batch(10)
+    batch, writes = shard.take_batch(10, 10)
     assert (batch.removes, batch.finished, batch.puts) == ([one], [finished], [])
     shard.written(writes)
     assert shard.executing == {}
@@ -318,7 +318,7 @@ def test_a_create_over_an_executing_timer_wins_and_the_old_result_does_not_touch
     assert shard.executing == {}
     finished = Finished(old, "completed", host.now(), 1)
     assert not shard.conclude(attempt, remove=old, finished=finished)
-    assert shard.pending == []
+    assert shard.requests == shard.outcomes == []
     fire(shard, host, new)
 
 
@@ -329,10 +329,10 @@ def test_a_result_that_arrives_while_a_create_is_written_over_it_is_dropped(
     shard = opened(host, old)
     attempt = fire(shard, host, old)
     put(shard, new)
-    _, writes = shard.take_batch(10)
+    _, writes = shard.take_batch(10, 10)
     assert shard.conclude(attempt, remove=old, finished=Finished(old, "completed", 1, 1))
     shard.written(writes)
-    assert shard.pending == []
+    assert shard.requests == shard.outcomes == []
     assert host.outcomes == 1  # It was counted as unrecorded and will never be recorded.
     fire(shard, host, new)
 
@@ -344,13 +344,13 @@ def test_a_result_that_arrives_while_a_create_over_it_fails_is_still_recorded(
     shard = opened(host, old)
     attempt = fire(shard, host, old)
     write = put(shard, new)
-    _, writes = shard.take_batch(10)
+    _, writes = shard.take_batch(10, 10)
     finished = Finished(old, "completed", 1, 1)
     shard.conclude(attempt, remove=old, finished=finished)
     shard.failed(writes)
     assert write.error is not None
     shard.restart(Lease(0, 2, "node"))
-    batch, _ = shard.take_batch(10)
+    batch, _ = shard.take_batch(10, 10)
     assert batch.finished == [finished]
     assert batch.lease.version == 2
 
@@ -411,7 +411,7 @@ async def test_a_failed_write_refuses_callers_stops_firing_and_asks_for_a_new_le
     shard = opened(host, one)
     ack = Acknowledgement(1)
     write = put(shard, timer("b", at=host.now() + 50), ack=ack)
-    _, writes = shard.take_batch(10)
+    _, writes = shard.take_batch(10, 10)
     shard.failed(writes)
     await ack.future
     assert "not known" in str(write.error)
@@ -427,7 +427,7 @@ def test_after_a_new_lease_the_window_is_loaded_from_the_start(host: RecordingHo
     one = timer("a", at=host.now() + 10)
     shard = opened(host, one)
     put(shard, timer("b", at=host.now() + 50))
-    _, writes = shard.take_batch(10)
+    _, writes = shard.take_batch(10, 10)
     shard.failed(writes)
     shard.restart(Lease(0, 7, "node"))
     shard.step(host.now())
@@ -454,7 +454,7 @@ def test_what_was_decided_before_a_restart_is_not_written_after_it(host: Recordi
     write = Write(one.uuid, remove=one)
     shard.stage(write, generation=generation)
     assert write.error is not None
-    assert shard.pending == []
+    assert shard.requests == shard.outcomes == []
     assert shard.try_hold(one.uuid)
 
 
@@ -463,7 +463,7 @@ def test_a_superseded_shard_writes_and_fires_nothing_more(host: RecordingHost) -
     shard = opened(host, running, waiting)
     attempt = fire(shard, host, running)
     write = put(shard, timer("c", at=host.now() + 500))
-    _, writes = shard.take_batch(10)
+    _, writes = shard.take_batch(10, 10)
     shard.superseded(writes)
     assert host.lost_shards == [shard]
     assert "another node" in str(write.error)

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
+import duetime.writer
 from duetime.errors import StoreUnavailable
 from duetime.model import Lease
 from duetime.shard import Shard
@@ -33,6 +36,11 @@ class GatedStore(MemoryStore):
         self.gates.append(gate)
         return await gate
 
+    async def called(self, times: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.calls) < times:
+                await asyncio.sleep(0)
+
     def let_through(self, superseded: frozenset[int] = frozenset()) -> None:
         self.gates.pop(0).set_result(superseded)
 
@@ -40,8 +48,8 @@ class GatedStore(MemoryStore):
 class WritingHost(RecordingHost):
     writer: Writer
 
-    def write(self, shard: Shard) -> None:
-        self.writer.add(shard)
+    def write(self, shard: Shard, *, urgent: bool) -> None:
+        self.writer.add(shard, urgent=urgent)
 
 
 def world(
@@ -143,3 +151,123 @@ async def test_only_the_superseded_shard_is_lost() -> None:
     assert not second.closed
     assert lost.error is not None
     assert kept.error is None
+
+
+def outcome(shard: Shard, name: str) -> None:
+    """What firing has recorded: nobody waits for it."""
+    one = timer(name, at=50_000, shard=shard.number)
+    assert shard.try_hold(one.uuid)
+    shard.stage(Write(one.uuid, put=one), generation=shard.generation)
+
+
+async def test_outcomes_linger_and_share_a_write() -> None:
+    store, (first, second), writer = world()
+    outcome(first, "a")
+    await turn()
+    outcome(second, "b")
+    await turn()
+    assert store.calls == []
+    await store.called(1)
+    assert ids(store.calls[0]) == [["a"], ["b"]]
+    store.let_through()
+    await writer.drained()
+
+
+async def test_a_request_takes_the_outcomes_that_linger_along_at_once() -> None:
+    store, (first, second), _ = world()
+    outcome(first, "a")
+    put(second, "b")
+    await turn()
+    assert ids(store.calls[0]) == [["b"], ["a"]]
+
+
+async def test_a_request_made_during_a_write_goes_as_soon_as_it_returns() -> None:
+    store, (first, second), _ = world()
+    put(first, "a")
+    await turn()
+    outcome(first, "b")
+    put(second, "c")
+    store.let_through()
+    await turn()
+    assert sorted(map(tuple, ids(store.calls[1]))) == [("b",), ("c",)]
+
+
+async def test_outcomes_that_gathered_during_a_write_linger_after_it() -> None:
+    store, (first, _), writer = world()
+    put(first, "a")
+    await turn()
+    outcome(first, "b")
+    store.let_through()
+    await turn()
+    assert len(store.calls) == 1
+    await store.called(2)
+    store.let_through()
+    await writer.drained()
+
+
+async def test_enough_outcomes_do_not_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duetime.writer, "LINGER_TIMERS", 3)
+    store, (first, second), _ = world()
+    outcome(first, "a")
+    outcome(first, "b")
+    await turn()
+    assert store.calls == []
+    outcome(second, "c")
+    await turn()
+    assert ids(store.calls[0]) == [["a", "b"], ["c"]]
+
+
+async def test_outcomes_behind_a_request_that_filled_the_write_follow() -> None:
+    store, (first, _), writer = world(batch_timers_max=2)
+    for name in "abcd":
+        outcome(first, name)
+    put(first, "e")
+    await turn()
+    assert ids(store.calls[0]) == [["e", "a"]]
+    for calls in (2, 3):
+        store.let_through()
+        await store.called(calls)
+    store.let_through()
+    await writer.drained()
+
+
+async def test_outcomes_that_did_not_fit_are_not_forgotten() -> None:
+    store, (first, _), writer = world(batch_timers_max=2)
+    for name in "abc":
+        outcome(first, name)
+    await store.called(1)
+    store.let_through()
+    await store.called(2)
+    store.let_through()
+    await writer.drained()
+    assert [ids(call) for call in store.calls] == [[["a", "b"]], [["c"]]]
+
+
+async def test_in_a_burst_requests_go_first_and_beside_few_outcomes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(duetime.writer, "OUTCOMES_BESIDE_REQUESTS_MAX", 2)
+    store, (first, second), writer = world()
+    for name in "abcd":
+        outcome(first, name)
+    put(second, "e")
+    await turn()
+    assert ids(store.calls[0]) == [["e"], ["a", "b"]]
+    store.let_through()
+    await store.called(2)
+    assert ids(store.calls[1]) == [["c", "d"]]
+    store.let_through()
+    await writer.drained()
+
+
+async def test_a_request_goes_before_the_outcomes_of_its_own_shard() -> None:
+    store, (first, _), writer = world(batch_timers_max=2)
+    for name in "abc":
+        outcome(first, name)
+    put(first, "d")
+    await turn()
+    assert ids(store.calls[0]) == [["d", "a"]]
+    store.let_through()
+    await store.called(2)
+    store.let_through()
+    await writer.drained()

@@ -105,6 +105,14 @@ def remove(rows: int) -> str:
 
 
 @cache
+def remove_of_instant(rows: int) -> str:
+    return f"""
+        DELETE FROM timers WHERE shard_id = ? AND row_type = 2 AND timer_execute_at = ?
+        AND timer_uuid IN ({", ".join("?" * rows)})
+    """
+
+
+@cache
 def record(rows: int) -> str:
     return _RECORD + ", ".join([_RECORD_ROW] * rows)
 
