@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test test-all lint bench docs lock clean
+.PHONY: help setup run test test-all lint bench chaos docs lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(READY) ## check style, types, layers, documentation tables and the lock 
 
 bench: $(READY) ## measure the workloads against a real server; ARGS="burst spread" picks some
 	$(BIN)/python -m bench $(ARGS)
+
+chaos: $(READY) ## do faults to a real server under load; SEED=n repeats, ARGS="kill freeze" picks
+	$(BIN)/python -m chaos $(ARGS)
 
 docs: $(READY) ## rewrite the generated tables of the documentation
 	$(BIN)/python scripts/document_settings.py

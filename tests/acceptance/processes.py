@@ -115,9 +115,11 @@ class Duetime:
 
 
 @asynccontextmanager
-async def starting(directory: Path, **settings: str) -> AsyncIterator[Duetime]:
-    """`duetime serve`, not waited for; killed at the end."""
-    duetime = Duetime(await _start(["serve"], directory, usual(directory) | settings))
+async def starting(
+    directory: Path, *, module: str = "duetime", **settings: str
+) -> AsyncIterator[Duetime]:
+    """`duetime serve`, not waited for; killed at the end. `module` may stand in for `duetime`."""
+    duetime = Duetime(await _start(["serve"], directory, usual(directory) | settings, module))
     try:
         yield duetime
     finally:
@@ -125,9 +127,11 @@ async def starting(directory: Path, **settings: str) -> AsyncIterator[Duetime]:
 
 
 @asynccontextmanager
-async def serving(directory: Path, **settings: str) -> AsyncIterator[Duetime]:
+async def serving(
+    directory: Path, *, module: str = "duetime", **settings: str
+) -> AsyncIterator[Duetime]:
     """`duetime serve` on a database in the directory, listening; killed at the end."""
-    async with starting(directory, **settings) as duetime:
+    async with starting(directory, module=module, **settings) as duetime:
         duetime.url = (await duetime.logged("listening"))["url"]
         yield duetime
 
@@ -190,12 +194,12 @@ def usual(directory: Path) -> dict[str, str]:
 
 
 async def _start(
-    arguments: Sequence[str], directory: Path, settings: dict[str, str]
+    arguments: Sequence[str], directory: Path, settings: dict[str, str], module: str = "duetime"
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "duetime",
+        module,
         *arguments,
         cwd=directory,
         env={"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"} | settings,

@@ -1,0 +1,1 @@
+"""One fault to a module: `async def run(seed) -> Report`."""

@@ -1,0 +1,1 @@
+"""Hostile input for a real server: `make fuzz`."""
