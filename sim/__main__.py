@@ -1,0 +1,3 @@
+from sim.run import main
+
+main()

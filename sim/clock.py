@@ -1,0 +1,39 @@
+"""A node's clocks: the wall clock may be off, drift and be set; the monotonic one never steps."""
+
+from sim.loop import Schedule
+
+EPOCH_MS = 1_800_000_000_000  # The true wall time at virtual time 0.
+
+
+class SimClock:
+    """Wall time as this machine believes it to be."""
+
+    def __init__(self, schedule: Schedule, *, skew_ms: int = 0, drift_ppm: float = 0.0) -> None:
+        self._schedule = schedule
+        self._rate = 1.0 + drift_ppm / 1e6
+        self._offset_us = (EPOCH_MS + skew_ms) * 1000
+
+    def now(self) -> int:
+        return self._wall_us() // 1000
+
+    def until(self, at: int) -> float:
+        return max(0.0, (at * 1000 - self._wall_us()) / self._rate / 1e6)
+
+    def monotonic(self) -> float:
+        return self._schedule.now_us / 1e6
+
+    def lead_ms(self) -> int:
+        """How far it is ahead of true time."""
+        return self.now() - true_ms(self._schedule)
+
+    def step(self, ms: int) -> None:
+        """Somebody sets the clock."""
+        self._offset_us += ms * 1000
+
+    def _wall_us(self) -> int:
+        return self._offset_us + int(self._schedule.now_us * self._rate)
+
+
+def true_ms(schedule: Schedule) -> int:
+    """What a perfect clock shows."""
+    return EPOCH_MS + schedule.now_us // 1000

@@ -1,0 +1,220 @@
+"""Virtual time: an event loop for each process, and one schedule that runs them all.
+
+When nothing is ready, time jumps to the next timer. Events of one instant run in the order
+in which they were asked for, so a run depends on nothing but what its code does. A process
+is a `ProcessLoop`: everything that runs on its behalf runs on its loop, so that killing it
+is to forget its events, and freezing it to keep them back.
+"""
+
+import asyncio
+from asyncio import _set_running_loop
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from heapq import heappop, heappush
+from math import ceil
+from typing import Any, Literal
+
+EVENTS_PER_INSTANT_MAX = 1_000_000
+
+
+class Livelock(Exception):
+    """Time does not move on: something runs round and round in one instant."""
+
+
+class Handle:
+    """A call to come. Of asyncio's own, the engine uses no more than this."""
+
+    __slots__ = ("args", "callback", "process", "when_us")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        process: "ProcessLoop",
+        when_us: int,
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.process = process
+        self.when_us = when_us
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.when_us / 1e6
+
+
+class Schedule:
+    """The events of a whole world, in order. Time is whole microseconds from 0."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.events = 0
+        self.stopped = False
+        self.ready: deque[Handle] = deque()
+        self._timers: list[tuple[int, int, Handle]] = []
+        self._sequence = 0
+
+    def at(self, when_us: int, handle: Handle) -> None:
+        self._sequence += 1
+        heappush(self._timers, (when_us, self._sequence, handle))
+
+    def stop(self) -> None:
+        """Leave `run` after the present event."""
+        self.stopped = True
+
+    def run(self) -> None:
+        """Until `stop`, or until nothing is left to come."""
+        ready, timers = self.ready, self._timers
+        running: ProcessLoop | None = None
+        since = self.events
+        try:
+            while not self.stopped:
+                if not ready:
+                    if not timers:
+                        return
+                    when_us, _, handle = heappop(timers)
+                    if handle.callback is None:
+                        continue
+                    if when_us > self.now_us:
+                        self.now_us = when_us
+                        since = self.events
+                else:
+                    handle = ready.popleft()
+                callback = handle.callback
+                if callback is None:
+                    continue
+                process = handle.process
+                if process.state != "runs":
+                    process.keep_back(handle)
+                    continue
+                if process is not running:
+                    running = process
+                    _set_running_loop(process)
+                self.events += 1
+                if self.events - since > EVENTS_PER_INSTANT_MAX:
+                    raise Livelock(f"{EVENTS_PER_INSTANT_MAX} events in one instant")
+                try:
+                    callback(*handle.args)
+                except Exception as error:  # As asyncio does: hand it on, keep running.
+                    process.call_exception_handler({"message": "callback", "exception": error})
+        finally:
+            _set_running_loop(None)
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """The event loop of one simulated process. `troubled` hears of exceptions nobody caught."""
+
+    def __init__(
+        self, schedule: Schedule, name: str, *, troubled: Callable[[BaseException | None, str], None]
+    ) -> None:
+        self.name = name
+        self.state: Literal["runs", "frozen", "dead"] = "runs"
+        self._schedule = schedule
+        self._troubled = troubled
+        self._kept: list[Handle] = []
+
+    # -- what asyncio asks of a loop -----------------------------------------------------
+
+    def time(self) -> float:
+        return self._schedule.now_us / 1e6
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        # The engine keeps nothing in contexts, so there is none to enter.
+        handle = Handle(callback, args, self, self._schedule.now_us)
+        self._schedule.ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> Handle:
+        schedule = self._schedule
+        # Rounded up: what waits until an instant has then reached it.
+        when_us = schedule.now_us + (ceil(delay * 1e6) if delay > 0 else 0)
+        handle = Handle(callback, args, self, when_us)
+        schedule.at(when_us, handle)
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> Handle:
+        return self.call_later(when - self.time(), callback, *args)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, name=options.get("name"))
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self.state == "runs"
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.state != "dead":  # Tasks of the dead are destroyed while pending, of course.
+            self._troubled(context.get("exception"), str(context.get("message")))
+
+    # -- what befalls a process ------------------------------------------------------------
+
+    def keep_back(self, handle: Handle) -> None:
+        if self.state == "frozen":
+            self._kept.append(handle)
+
+    def freeze(self) -> None:
+        """Nothing of it runs until `resume`; what comes due meanwhile runs then, in order."""
+        if self.state == "runs":
+            self.state = "frozen"
+
+    def resume(self) -> None:
+        if self.state == "frozen":
+            self.state = "runs"
+            self._schedule.ready.extend(self._kept)
+            self._kept = []
+
+    def kill(self) -> None:
+        """None of its code runs any more, not even `finally`: that goes to a void."""
+        self.state = "dead"
+        self._kept = []
+        before = asyncio._get_running_loop()
+        _set_running_loop(_Void())
+        try:
+            for task in asyncio.all_tasks(self):
+                coro = task.get_coro()
+                assert isinstance(coro, Coroutine)
+                _end(coro)
+        finally:
+            _set_running_loop(before)
+
+
+class _Void(ProcessLoop):
+    """Where the last instructions of a killed process go: nothing comes of them."""
+
+    def __init__(self) -> None:
+        super().__init__(Schedule(), "void", troubled=lambda error, message: None)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        _end(coro)
+        never = self.create_future()
+        never.cancel()
+        return never  # type: ignore[return-value]
+
+
+def _end(coro: Coroutine[Any, Any, Any]) -> None:
+    try:
+        coro.close()
+    except RuntimeError:
+        # It awaits in its own end. All of its state is the dead process's, and nobody looks.
+        return

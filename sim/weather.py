@@ -1,0 +1,150 @@
+"""What a world is like, drawn from its seed: how each thing fails, how often, how slowly.
+
+Each seed draws which kinds of faults it has at all, and only then how many ("swarm"): a
+world where everything is a little broken finds less than many worlds that are each broken
+in their own way. Engine settings are drawn small, so that every bound is met.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from duetime.config import Config
+
+Mood = Literal["calm", "fair", "rough", "terrible"]
+
+
+@dataclass(slots=True)
+class StoreWeather:
+    """How the database behaves. Probabilities are for each call."""
+
+    latency_ms: tuple[float, float] = (0.3, 3.0)
+    slow_read: float = 0.0
+    slow_write: float = 0.0
+    slow_ms: tuple[float, float] = (50.0, 1_500.0)
+    error_before: float = 0.0
+    error_after: float = 0.0
+    late: float = 0.0
+    """The caller is told that it failed, and it takes effect afterwards."""
+    partitioned: bool = False
+    """Each shard's batch travels by itself, and some may fail where others do not."""
+    writes_in_flight_max: int = 1
+
+    def heal(self) -> None:
+        self.latency_ms = (0.3, 3.0)
+        self.slow_read = self.slow_write = 0.0
+        self.error_before = self.error_after = self.late = 0.0
+
+
+@dataclass(slots=True)
+class Weather:
+    """Rates of what happens to a world; counts are for its whole life."""
+
+    mood: Mood
+    store: StoreWeather
+    config: Config
+    busy_s: list[int]
+    """Lengths of the busy times; between them the world is left alone for `idle_s`."""
+    idle_s: list[int]
+    plots: int
+    """How many small scenes the workload plays in each busy time."""
+    outages: int = 0
+    outage_s: tuple[float, float] = (0.5, 20.0)
+    thefts: int = 0
+    kills: int = 0
+    restarts: int = 0
+    down_s: tuple[float, float] = (0.05, 30.0)
+    freezes: int = 0
+    freeze_s: tuple[float, float] = (0.1, 45.0)
+    takeover: bool = False
+    """Whether another node may start while one is frozen, or beside it for no reason."""
+    steps: int = 0
+    step_ms: tuple[int, int] = (20, 3_600_000)
+    skew_ms_max: int = 0
+    drift_ppm_max: float = 0.0
+    receivers: dict[str, float] = field(default_factory=lambda: {"quick": 1.0})
+    """Weight of each manner that a destination may have."""
+    impatient: float = 0.0
+    """How often a caller gives up, and its request is canceled wherever it is."""
+
+
+def draw(random: Random) -> Weather:
+    """The world of this seed."""
+    mood: Mood = random.choices(
+        ("calm", "fair", "rough", "terrible"), weights=(2, 3, 4, 3)
+    )[0]
+    busy = random.randint(1, 3)
+    weather = Weather(
+        mood=mood,
+        store=StoreWeather(
+            partitioned=random.random() < 0.4,
+            writes_in_flight_max=random.choice((1, 1, 4, 16)),
+        ),
+        config=_config(random),
+        busy_s=[random.randint(15, 90) for _ in range(busy)],
+        idle_s=[int(random.choice((600, 3_600, 7_200)) * random.random()) for _ in range(busy)],
+        plots=random.choice((25, 45, 70)),
+        skew_ms_max=random.choice((0, 5, 500)),
+        drift_ppm_max=random.choice((0.0, 50.0, 500.0)),
+        impatient=random.choice((0.0, 0.0, 0.1)),
+    )
+    if mood == "calm":
+        return weather
+    level = {"fair": 1, "rough": 2, "terrible": 4}[mood]
+    _store_faults(weather.store, random, level)
+    for name, chance in (
+        ("outages", 0.4),
+        ("thefts", 0.4),
+        ("kills", 0.5),
+        ("restarts", 0.3),
+        ("freezes", 0.35),
+        ("steps", 0.35),
+    ):
+        if random.random() < chance:
+            setattr(weather, name, random.randint(1, 2 * level))
+    weather.takeover = random.random() < 0.3
+    weather.step_ms = random.choice(((20, 500), (500, 60_000), (60_000, 3_600_000)))
+    weather.receivers = {
+        manner: random.random()
+        for manner in ("quick", "slow", "failing", "hanging", "flapping", "moody")
+        if manner == "quick" or random.random() < 0.6
+    }
+    return weather
+
+
+def _store_faults(store: StoreWeather, random: Random, level: int) -> None:
+    if random.random() < 0.6:
+        store.slow_read = random.random() * 0.15 * level
+    if random.random() < 0.5:
+        store.slow_write = random.random() * 0.05 * level
+    if random.random() < 0.5:
+        store.error_before = random.random() * 0.02 * level
+    if random.random() < 0.5:
+        store.error_after = random.random() * 0.02 * level
+    if random.random() < 0.4:
+        store.late = random.random() * 0.01 * level
+    if random.random() < 0.3:
+        store.latency_ms = (0.3, random.choice((10.0, 40.0)))
+
+
+def _config(random: Random) -> Config:
+    """Small bounds, so that they are reached; sometimes those of production."""
+    per_destination = random.choice((1, 2, 5, 200))
+    return Config(
+        database_url="sim:",
+        api_key="k" * 32,
+        default_num_shards=random.choice((1, 2, 4, 16)),
+        history_retention_s=random.choice((60, 3_600, 604_800)),
+        min_delay_s=random.choice((0, 0, 1)),
+        purge_interval_s=random.choice((30, 300)),
+        in_flight_max=random.choice((2, 5, 50, 2_000)),
+        in_flight_per_destination_max=per_destination,
+        parked_per_destination_max=random.choice((0, 3, 20, 1_000)),
+        unrecorded_max=random.choice((1, 3, 20, 10_000)),
+        window_timers_max=random.choice((10, 40, 200, 100_000)),
+        window_page_timers=random.choice((1, 2, 5, 20, 1_000)),
+        lookahead_s_max=random.choice((1, 5, 30, 300)),
+        safety_read_s=random.choice((10, 180, 86_400, 86_400)),
+        write_batch_timers_max=random.choice((1, 3, 4_000)),
+        drain_timeout_s=random.choice((0, 2, 10)),
+    )

@@ -1,0 +1,374 @@
+"""A world from its seed: break things, heal them, then demand progress.
+
+Nodes come and go here by hand; membership, once nodes have it, takes the place of
+`_stand_in` and of the rule that a node may be unaware of a lost lease (`Ledger.stale`).
+"""
+
+import asyncio
+import logging
+from random import Random
+from typing import Any
+
+from sim import checkers
+from sim.clock import SimClock
+from sim.facts import TimerFacts
+from sim.ledger import Ledger, Violation
+from sim.loop import Livelock, ProcessLoop, Schedule
+from sim.pending import pending
+from sim.process import Process
+from sim.receivers import Receivers
+from sim.store import Database, StoreWeather
+from sim.weather import Weather, draw
+from sim.workload import POLICIES, Workload, known_namespaces, namespaces
+
+SETTLE_S = 100.0  # Callbacks that hang, timers that were deferred, backlogs: then all is well.
+PROVE_S = 60.0
+LATE_MS_MAX = 3_000
+
+
+class World:
+    """`run` it; then ask for `violation`, `seconds` and the trace."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.schedule = Schedule()
+        self.weather = weather = draw(Random(f"{seed}:weather"))
+        self.loop = ProcessLoop(
+            self.schedule,
+            "world",
+            troubled=lambda error, text: self._troubled("world", error, text),
+        )
+        self.ledger = Ledger(
+            self.schedule, strict_clocks=not weather.steps and not weather.takeover
+        )
+        self.ledger.policies = POLICIES
+        self.ledger.why = self.why
+        self.database = Database(
+            self.schedule, self.loop, StoreWeather(), Random(f"{seed}:store")
+        )
+        self.database.weather.partitioned = weather.store.partitioned
+        self.database.weather.writes_in_flight_max = weather.store.writes_in_flight_max
+        self.database.witness = self.ledger
+        self.receivers = Receivers(
+            self.schedule, Random(f"{seed}:receivers"), weather.receivers
+        )
+        self.processes: list[Process] = []
+        self.workload = Workload(
+            self.loop,
+            Random(f"{seed}:workload"),
+            ledger=self.ledger,
+            receivers=self.receivers,
+            processes=lambda: [process for process in self.processes if not process.ended],
+            impatient=weather.impatient,
+        )
+        self._chaos = Random(f"{seed}:chaos")
+        self._clocks: dict[str, SimClock] = {}
+        self._healed = False
+        self._down_until: set[str] = set()
+
+    @property
+    def violation(self) -> Violation | None:
+        return self.ledger.violation
+
+    @property
+    def seconds(self) -> float:
+        return self.schedule.now_us / 1e6
+
+    # -- the course of a world ----------------------------------------------------------------
+
+    def run(self) -> Violation | None:
+        """Live through it; what rule was broken, or None."""
+        handler = _Log(self)
+        log = logging.getLogger("duetime")
+        level, propagate = log.level, log.propagate
+        log.setLevel(logging.ERROR)
+        log.propagate = False
+        log.addHandler(handler)
+        try:
+            self.loop.call_soon(self._begin)
+            self.schedule.run()
+        except Livelock as error:
+            self._troubled("world", error, "livelock")
+        finally:
+            for process in self.processes:
+                process.kill()
+            self.loop.kill()
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
+        return self.violation
+
+    def _begin(self) -> None:
+        self._main = self.loop.create_task(self._live())
+        self._main.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self.schedule.stop()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._troubled("world", error, "the world itself")
+
+    async def _live(self) -> None:
+        weather = self.weather
+        self._boot("a")
+        await self._until_served()
+        for arguments in namespaces(Random(f"{self.seed}:namespaces")):
+            await self._serving().request(
+                lambda service, arguments=arguments: service.create_namespace(**arguments),
+                client=self.loop,
+            )
+        known = await self._serving().request(lambda service: service.namespaces(), client=self.loop)
+        self.ledger.namespaces = known_namespaces(known)
+        calm = weather.mood == "calm"
+        self._expect(calm)
+        self._break()
+        for busy_s, idle_s in zip(weather.busy_s, weather.idle_s, strict=True):
+            await self.workload.play(weather.plots, busy_s)
+            await asyncio.sleep(idle_s)
+        await self._heal()
+        self._expect(True)
+        await self.workload.play(12, PROVE_S)
+        await asyncio.sleep(LATE_MS_MAX / 1000)
+        await self._prove()
+
+    def _expect(self, all_is_well: bool) -> None:
+        """From now on, nothing may be late and no request may fail; or again anything may."""
+        self.workload.must_succeed = all_is_well
+        self.ledger.late_ms_max = LATE_MS_MAX if all_is_well else None
+        if all_is_well:
+            self.ledger.watch_from_us = self.schedule.now_us
+
+    async def _heal(self) -> None:
+        """Everything works again, and one node is left to prove it."""
+        self._healed = True
+        self.ledger.note("world", "healed")
+        self.database.weather.heal()
+        self.database.down = False
+        self.receivers.healed = True
+        alive = [process for process in self.processes if not process.ended]
+        for process in alive:
+            process.loop.resume()
+        for process in alive[:-1]:
+            process.stop(lambda: None) if process.started else process.kill()
+        if not alive:
+            self._boot("a")
+        await self._until_served()
+        await asyncio.sleep(SETTLE_S)
+
+    async def _prove(self) -> None:
+        """What is due has fired, and every reader sees what is so."""
+        process = self._serving()
+        wall = process.clock.now()
+        for facts in list(self.ledger.timers.values()):
+            if facts.row is not None:
+                late_ms = wall - facts.row.execute_at
+                if late_ms > LATE_MS_MAX:
+                    self.ledger.check(
+                        checkers.due_timers_fire, facts, late_ms, LATE_MS_MAX, self.why(facts)
+                    )
+        for facts in list(self.ledger.timers.values()):
+            await self.workload.get(process, facts.key)
+        for namespace in self.ledger.namespaces:
+            await self.workload.list_all(process, namespace)
+        self._bounds(process)
+
+    def _bounds(self, process: Process) -> None:
+        """At rest, nothing is left over of what was under way."""
+        firing = process.node.firing
+        for what, count in (
+            ("unrecorded outcomes at rest", firing.unrecorded - firing.in_flight),
+            ("destinations at rest", len(firing._destinations) - len(self.receivers.by_name)),
+            ("keys held at rest", sum(len(shard._held) for shard in process.node.shards.values())),
+            ("rows aside at rest", sum(len(shard._aside) for shard in process.node.shards.values())),
+        ):
+            self.ledger.check(checkers.memory_stays_bounded, process.name, what, count, 0)
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def _boot(self, machine: str) -> Process:
+        weather, chaos = self.weather, self._chaos
+        clock = self._clocks.get(machine)
+        if clock is None:
+            clock = self._clocks[machine] = SimClock(
+                self.schedule,
+                skew_ms=chaos.randint(-weather.skew_ms_max, weather.skew_ms_max),
+                drift_ppm=(chaos.random() * 2 - 1) * weather.drift_ppm_max,
+            )
+        generation = sum(process.name.startswith(machine) for process in self.processes) + 1
+        name = f"{machine}{generation}"
+        process = Process(
+            name,
+            schedule=self.schedule,
+            database=self.database,
+            receivers=self.receivers,
+            ledger=self.ledger,
+            config=weather.config,
+            clock=clock,
+            random=Random(f"{self.seed}:{name}"),
+            troubled=self._troubled,
+        )
+        self.processes.append(process)
+        process.boot(lambda failed: self._restart_later(machine))
+        return process
+
+    def _restart_later(self, machine: str) -> None:
+        low, high = self.weather.down_s
+        delay_s = 1.0 if self._healed else low + (high - low) * self._chaos.random() ** 2
+        self.loop.call_later(delay_s, self._restart, machine)
+
+    def _restart(self, machine: str) -> None:
+        if any(not p.ended and p.name.startswith(machine) for p in self.processes):
+            return
+        if self._healed and any(not process.ended for process in self.processes):
+            return
+        self._boot(machine)
+
+    async def _until_served(self) -> None:
+        while not any(process.serves for process in self.processes):
+            await asyncio.sleep(0.1)
+
+    def _serving(self) -> Process:
+        return next(process for process in self.processes if process.serves)
+
+    # -- what goes wrong --------------------------------------------------------------------------
+
+    def _break(self) -> None:
+        """Let the weather in, and appoint when what is to happen."""
+        weather, chaos = self.weather, self._chaos
+        store = self.database.weather
+        for name in ("latency_ms", "slow_read", "slow_write", "slow_ms"):
+            setattr(store, name, getattr(weather.store, name))
+        for name in ("error_before", "error_after", "late"):
+            setattr(store, name, getattr(weather.store, name))
+        whole_s = float(sum(weather.busy_s) + sum(weather.idle_s))
+        for kind, count in (
+            (self._outage, weather.outages),
+            (self._theft, weather.thefts),
+            (self._kill, weather.kills),
+            (self._stop, weather.restarts),
+            (self._freeze, weather.freezes),
+            (self._step, weather.steps),
+        ):
+            for _ in range(count):
+                self.loop.call_later(self._moment(whole_s), kind)
+        if weather.takeover and chaos.random() < 0.5:
+            self.loop.call_later(self._moment(whole_s), self._stand_in)
+
+    def _moment(self, whole_s: float) -> float:
+        """Mostly in a busy time or soon after one: that is when things are under way."""
+        chaos = self._chaos
+        if chaos.random() < 0.2:
+            return chaos.random() * whole_s
+        index = chaos.randrange(len(self.weather.busy_s))
+        before = sum(self.weather.busy_s[:index]) + sum(self.weather.idle_s[:index])
+        return before + chaos.random() * (self.weather.busy_s[index] + 5.0)
+
+    def _alive(self) -> list[Process]:
+        return [process for process in self.processes if process.serves]
+
+    def _outage(self) -> None:
+        if self._healed or self.database.down:
+            return
+        low, high = self.weather.outage_s
+        self.database.down = True
+        self.ledger.note("world", "database down")
+        self.loop.call_later(low + (high - low) * self._chaos.random() ** 2, self._outage_over)
+
+    def _outage_over(self) -> None:
+        self.database.down = False
+        self.ledger.note("world", "database up")
+
+    def _theft(self) -> None:
+        if not self._healed:
+            count = max(space.num_shards for space in self.ledger.namespaces.values())
+            shards = self._chaos.sample(range(count), self._chaos.randint(1, count))
+            self.database.steal(shards, "thief")
+
+    def _kill(self) -> None:
+        if self._healed or not self._alive():
+            return
+        process = self._chaos.choice(self._alive())
+        process.kill()
+        self._restart_later(process.name[0])
+
+    def _stop(self) -> None:
+        if self._healed or not self._alive():
+            return
+        process = self._chaos.choice(self._alive())
+        process.stop(lambda: self._restart_later(process.name[0]))
+
+    def _freeze(self) -> None:
+        if self._healed or not self._alive():
+            return
+        chaos = self._chaos
+        process = chaos.choice(self._alive())
+        low, high = self.weather.freeze_s
+        process.loop.freeze()
+        self.ledger.note(process.name, "frozen")
+        self.loop.call_later(low + (high - low) * chaos.random() ** 2, self._resume, process)
+        if self.weather.takeover:
+            self._stand_in()
+
+    def _resume(self, process: Process) -> None:
+        if process.loop.state == "frozen":
+            self.ledger.note(process.name, "resumed")
+            process.loop.resume()
+
+    def _stand_in(self) -> None:
+        """Another node takes every shard, whoever is there; later it goes again."""
+        if self._healed or any(not p.ended and p.name[0] == "b" for p in self.processes):
+            return
+        process = self._boot("b")
+        self.loop.call_later(1 + 20 * self._chaos.random(), self._dismiss, process)
+
+    def _dismiss(self, process: Process) -> None:
+        if self._healed or process.ended:
+            return
+        if self._chaos.random() < 0.5 or not process.serves:
+            process.kill()
+        else:
+            process.stop(lambda: None)
+        self._restart_later("a")
+
+    def _step(self) -> None:
+        if self._healed:
+            return
+        chaos = self._chaos
+        machine = chaos.choice(list(self._clocks))
+        ms = chaos.randint(*self.weather.step_ms) * chaos.choice((-1, 1))
+        self._clocks[machine].step(ms)
+        self.ledger.note(machine, "clock set by", ms)
+
+    # -- what is heard of it -----------------------------------------------------------------------
+
+    def why(self, facts: TimerFacts) -> str:
+        return pending(facts, self.processes, self.database)
+
+    def _troubled(self, process: str, error: BaseException | None, message: str) -> None:
+        text = f"{type(error).__name__}: {error}" if error is not None else "no exception"
+        if error is not None and error.__traceback__ is not None:
+            frame = error.__traceback__
+            while frame.tb_next is not None:
+                frame = frame.tb_next
+            code = frame.tb_frame.f_code
+            text += f" ({code.co_name}, line {frame.tb_lineno} of {code.co_filename[-30:]})"
+        self.ledger.check(checkers.the_engine_raises_nothing, process, message, text)
+
+
+class _Log(logging.Handler):
+    """The engine's log: exceptions that it caught, and what the safety read found."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._world
+        loop: Any = asyncio._get_running_loop()
+        name = getattr(loop, "name", "?")
+        if record.exc_info and record.exc_info[1] is not None:
+            world._troubled(name, record.exc_info[1], record.getMessage())
+        elif record.getMessage() == "overdue timer was overlooked":
+            facts = world.ledger.facts(record.__dict__["namespace"], record.__dict__["id"])
+            shard = world.ledger.processes[name].node.shards[facts.shard]
+            if world.ledger.owns(shard.lease):
+                world.ledger.check(checkers.memory_overlooks_nothing, facts, name)
