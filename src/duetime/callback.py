@@ -50,6 +50,8 @@ _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(.*))?")
 _HOST = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?", re.ASCII)
 _HOST_CHARS_MAX = 253
 
+_PLAIN_TEXT = re.compile(r"[!-$&-~](?:[ -$&-~]*[!-$&-~])?", re.ASCII)
+
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?", re.ASCII)
 
@@ -212,7 +214,7 @@ def header_text(text: str) -> str:
     Percent-encoded in UTF-8 is only what must be: controls, what is not ASCII, a space at
     either end, and `%` itself, so that decoding gives back every id.
     """
-    if text.isascii() and text.isprintable() and "%" not in text and text == text.strip(" "):
+    if _PLAIN_TEXT.fullmatch(text):
         return text
     inner = text.strip(" ")
     before = len(text) - len(text.lstrip(" "))

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from duetime.clock import Clock
 from duetime.model import FinalStatus, Finished, Namespace, Timer
-from duetime.retry import Answer, Completed, Failed, Rescheduled, next_try, verdict
+from duetime.retry import COMPLETED, Answer, Completed, Failed, Rescheduled, next_try, verdict
 from duetime.shard import Shard
 from duetime.writes import Attempt
 
@@ -111,6 +111,7 @@ class Firing:
         self._destinations: dict[str, Destination] = {}
         self._blocked: dict[Destination, None] = {}  # Have timers and own room; the node had none.
         self._stopped = False
+        self._tells = log.isEnabledFor(logging.DEBUG)  # Asking each time costs more than that.
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -122,17 +123,18 @@ class Firing:
             return
         destinations, destination_of = self._destinations, self._carrier.destination
         in_flight_max = self._limits.in_flight_per_destination_max
+        now = self._clock.now()
         for timer in due:
             name = destination_of(timer.callback_url)
             destination = destinations.get(name)
             if destination is None:
-                destination = destinations[name] = Destination(name, self._clock.now())
+                destination = destinations[name] = Destination(name, now)
             if (
                 destination.in_flight < in_flight_max
                 and not destination.queue
                 and self._has_room(destination)
             ):
-                self._start(shard, timer, destination)
+                self._start(shard, timer, destination, now)
             else:
                 self._park(shard, timer, destination)
 
@@ -155,14 +157,14 @@ class Firing:
             self.in_flight < self._limits.in_flight_max or destination.in_flight < IN_FLIGHT_FLOOR
         )
 
-    def _start(self, shard: Shard, timer: Timer, destination: Destination) -> None:
-        attempt = shard.start(timer, destination, self)
+    def _start(self, shard: Shard, timer: Timer, destination: Destination, now: int) -> None:
+        attempt = shard.start(timer, destination, self, now)
         if attempt is None:
             return
         destination.in_flight += 1
         self.in_flight += 1
         self._idle.clear()
-        if log.isEnabledFor(logging.DEBUG):
+        if self._tells:
             self._say("timer fired", attempt.timer, attempt=attempt.number)
         self._carrier.send(attempt)
 
@@ -172,18 +174,19 @@ class Firing:
         """An attempt has ended: decide what it means, have it recorded, start what waits."""
         destination = attempt.destination
         assert isinstance(destination, Destination)
+        now = self._clock.now()
         destination.in_flight -= 1
         destination.answered += 1
         self.in_flight -= 1
-        if self._conclude(attempt, answer):
+        if self._conclude(attempt, answer, now):
             self.unrecorded += 1
         if self._blocked:
             if destination.queue:
                 self._blocked[destination] = None
-                self._serve_floor(destination)
-            self._serve_blocked()
+                self._serve_floor(destination, now)
+            self._serve_blocked(now)
         elif destination.queue:
-            self._serve(destination)
+            self._serve(destination, now)
         if destination.in_flight == 0 and not destination.queue:
             self._destinations.pop(destination.name, None)
         if self.in_flight == 0 and self.unrecorded == 0:
@@ -197,26 +200,27 @@ class Firing:
         if self.in_flight == 0 and self.unrecorded == 0:
             self._idle.set()
         if were_too_many:
+            now = self._clock.now()
             for destination in list(self._blocked):
-                self._serve_floor(destination)
-            self._serve_blocked()
+                self._serve_floor(destination, now)
+            self._serve_blocked(now)
 
-    def _serve(self, destination: Destination) -> None:
+    def _serve(self, destination: Destination, now: int) -> None:
         queue, in_flight_max = destination.queue, self._limits.in_flight_per_destination_max
         while queue and destination.in_flight < in_flight_max:
             if not self._has_room(destination):
                 self._blocked[destination] = None
                 return
             shard, timer = queue.popleft()
-            self._start(shard, timer, destination)
+            self._start(shard, timer, destination, now)
 
-    def _serve_floor(self, destination: Destination) -> None:
+    def _serve_floor(self, destination: Destination, now: int) -> None:
         queue = destination.queue
         while queue and destination.in_flight < IN_FLIGHT_FLOOR and self._has_room(destination):
             shard, timer = queue.popleft()
-            self._start(shard, timer, destination)
+            self._start(shard, timer, destination, now)
 
-    def _serve_blocked(self) -> None:
+    def _serve_blocked(self, now: int) -> None:
         """One timer of each in turn, as long as the node has room."""
         blocked, limits = self._blocked, self._limits
         while (
@@ -229,13 +233,13 @@ class Firing:
             queue = destination.queue
             if queue and destination.in_flight < limits.in_flight_per_destination_max:
                 shard, timer = queue.popleft()
-                self._start(shard, timer, destination)
+                self._start(shard, timer, destination, now)
                 blocked[destination] = None
 
-    def _conclude(self, attempt: Attempt, answer: Answer) -> bool:
-        timer, shard, now = attempt.timer, attempt.shard, self._clock.now()
+    def _conclude(self, attempt: Attempt, answer: Answer, now: int) -> bool:
+        timer, shard = attempt.timer, attempt.shard
         means = verdict(timer.reply, answer)
-        if isinstance(means, Completed):
+        if means is COMPLETED or isinstance(means, Completed):
             return self._finish(attempt, "completed", now, timer.last_error)
         if isinstance(means, Rescheduled):
             at = means.at
@@ -291,7 +295,7 @@ class Firing:
         self, attempt: Attempt, status: FinalStatus, now: int, last_error: str | None
     ) -> bool:
         timer = attempt.timer
-        if log.isEnabledFor(logging.DEBUG):
+        if self._tells:
             self._say(f"timer {status}", timer, attempt=attempt.number, error=last_error)
         namespace = self._namespace(timer.namespace)
         finished = None
@@ -365,7 +369,7 @@ class Firing:
     # -- logs -------------------------------------------------------------------------
 
     def _debug(self, event: str, timer: Timer, **facts: object) -> None:
-        if log.isEnabledFor(logging.DEBUG):
+        if self._tells:
             self._say(event, timer, **facts)
 
     def _say(self, event: str, timer: Timer, **facts: object) -> None:

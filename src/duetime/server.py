@@ -38,6 +38,7 @@ KEEP_ALIVE_S = 120
 # The writer's thread must get its turn while the loop is saturated: at Python's 5 ms it
 # commits a handful of times a second.
 SWITCH_INTERVAL_S = 0.0001
+GC_THRESHOLD = 50_000
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ async def _serve(
         # that often a timer would be so late.
         gc.collect()
         gc.freeze()
+        # A burst makes many objects and no cycles; at Python's 700 it is walked over and over.
+        gc.set_threshold(GC_THRESHOLD)
         app = create_app(
             node.service,
             api_key=config.api_key,

@@ -34,6 +34,7 @@ from duetime.writes import Attempt, AttemptHost, Write
 _LAST_UUID = b"\xff" * 16
 # Rows younger than this may belong to a write that is just being acknowledged: no finding.
 SAFETY_AGE_MS = 5_000
+NOTICE = 32
 
 
 class ShardLimits(Protocol):
@@ -52,7 +53,8 @@ class Host(Protocol):
         """These are due. Start each with `shard.start` when there is room for it."""
 
     def write(self, shard: "Shard", *, urgent: bool) -> None:
-        """There is one more to write; `urgent` if somebody waits for it."""
+        """There is more to write; `urgent` if somebody waits for it. Of outcomes, which come in
+        bursts, one in `NOTICE` is told."""
 
     def read(self, shard: "Shard", read: DueRead) -> None:
         """Read this page and hand it to `shard.loaded`."""
@@ -309,14 +311,16 @@ class Shard:
 
     # -- firing -----------------------------------------------------------------------
 
-    def start(self, timer: Timer, destination: object, host: AttemptHost) -> Attempt | None:
+    def start(
+        self, timer: Timer, destination: object, host: AttemptHost, now: int
+    ) -> Attempt | None:
         """Begin an attempt; None if the timer is not to be fired (any more)."""
         if self.paused or self.closed or timer.uuid in self._held:
             return None
         if not self.window.start(timer):
             return None
-        attempt = Attempt(timer, self, destination, host, self._host.now())
-        assert timer.execute_at <= attempt.started_at, "a timer was about to fire early"
+        assert timer.execute_at <= now, "a timer was about to fire early"
+        attempt = Attempt(timer, timer.attempts + 1, self, destination, host, now)
         self.executing[timer.uuid] = attempt
         if self._more and not self._reading and len(self.window) * 2 <= self._page_timers:
             self._host.wake(self, 0)
@@ -373,9 +377,14 @@ class Shard:
         elif self.paused:  # Only outcomes come here then: they wait for the new lease.
             self._unrecorded.append(write)
         else:
-            urgent = write.ack is not None
-            (self.requests if urgent else self.outcomes).append(write)
-            self._host.write(self, urgent=urgent)
+            if write.ack is not None:
+                self.requests.append(write)
+                self._host.write(self, urgent=True)
+                return
+            outcomes = self.outcomes
+            outcomes.append(write)
+            if len(outcomes) % NOTICE == 1:
+                self._host.write(self, urgent=False)
 
     def take_batch(self, requests_max: int, outcomes_max: int) -> tuple[Batch, list[Write]]:
         """What is to be written next, as the store takes it and as we remember it."""

@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 
 from duetime.model import CURSOR_MIN, Cursor, Timer
 
+POPPED_MAX = 32
+
 
 class Window:
     """Holds timers, hands out the due ones in cursor order. Time is an argument."""
@@ -83,10 +85,15 @@ class Window:
             due = []
         added = self._added
         if added and added[0][0] <= now:
-            while added and added[0][0] <= now:
+            while added and added[0][0] <= now and len(due) < POPPED_MAX:
                 timer = heappop(added)[3]
                 if live.get(timer.uuid) is timer:
                     due.append(timer)
+            if added and added[0][0] <= now:
+                # A burst: to part them costs a tenth of popping them.
+                due += [e[3] for e in added if e[0] <= now and live.get(e[1]) is e[3]]
+                added[:] = [entry for entry in added if entry[0] > now]
+                heapify(added)
             due.sort(key=_cursor)
         return due
 

@@ -18,7 +18,7 @@ import asyncio
 import logging
 
 from duetime.errors import StoreError
-from duetime.shard import Shard
+from duetime.shard import NOTICE, Shard
 from duetime.store import Batch, Store
 from duetime.writes import Write
 
@@ -47,9 +47,9 @@ class Writer:
         self._idle.set()
 
     def add(self, shard: Shard, *, urgent: bool) -> None:
-        """This shard has one more to write; `urgent` if somebody waits for it."""
+        """This shard has more to write; `urgent` if somebody waits for it."""
         if not shard.writing:  # Else it comes again when its write returns.
-            self._wait(shard, 1, urgent=urgent)
+            self._wait(shard, min(len(shard.outcomes), NOTICE), urgent=urgent)
 
     def _wait(self, shard: Shard, writes: int, *, urgent: bool) -> None:
         self._waiting[shard] = None

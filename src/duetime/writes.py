@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from duetime.errors import RequestError
 from duetime.model import Finished, Timer
 from duetime.retry import Answer
@@ -32,48 +34,31 @@ class Acknowledgement:
             self.future.set_result(None)
 
 
-class Write:
+class Write(Struct, eq=False):
     """What is to change about one timer, atomically: at most one put, remove and record."""
 
-    __slots__ = ("ack", "attempt", "error", "finished", "put", "remove", "uuid")
-
-    def __init__(
-        self,
-        uuid: bytes,
-        *,
-        put: Timer | None = None,
-        remove: Timer | None = None,
-        finished: Finished | None = None,
-        attempt: Attempt | None = None,
-        ack: Acknowledgement | None = None,
-    ) -> None:
-        self.uuid = uuid
-        self.put = put
-        self.remove = remove
-        self.finished = finished
-        self.attempt = attempt
-        self.ack = ack
-        self.error: RequestError | None = None
+    uuid: bytes
+    put: Timer | None = None
+    remove: Timer | None = None
+    finished: Finished | None = None
+    attempt: Attempt | None = None
+    ack: Acknowledgement | None = None
+    error: RequestError | None = None
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """One callback of one timer, from its start until its outcome is durable."""
 
-    __slots__ = ("_host", "destination", "number", "shard", "started_at", "timer")
-
-    def __init__(
-        self, timer: Timer, shard: Shard, destination: object, host: AttemptHost, now: int
-    ) -> None:
-        self.timer = timer
-        self.number = timer.attempts + 1
-        self.shard = shard
-        self.destination = destination
-        self.started_at = now
-        self._host = host
+    timer: Timer
+    number: int
+    shard: Shard
+    destination: object
+    host: AttemptHost
+    started_at: int
 
     def answered(self, answer: Answer) -> None:
         """The carrier's word; comes once."""
-        self._host.answered(self, answer)
+        self.host.answered(self, answer)
 
 
 class AttemptHost(Protocol):

@@ -168,13 +168,12 @@ async def test_deadlines_of_all_lengths_expire_in_their_order() -> None:
 
     deadlines = Deadlines(asyncio.get_running_loop(), expire)
     for timeout_s in (0.3, 0.1, 60, 0.2):
-        tick = deadlines.add(timeout_s, timeout_s)
-    discarded = deadlines.add(0.15, 0.15)
-    deadlines.discard(0.15, discarded)
+        watch = deadlines.add(timeout_s, timeout_s)
+    deadlines.add(0.15, 0.15).discard(0.15)
     async with asyncio.timeout(5):
         await all_expired.wait()
     assert expired == [0.1, 0.2, 0.3]
-    deadlines.discard(0.2, tick)
+    watch.discard(0.2)
     deadlines.close()
 
 
@@ -182,7 +181,7 @@ async def test_when_all_is_quiet_nothing_is_waited_for() -> None:
     expired = asyncio.Event()
     deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop(), lambda _: expired.set())
     for timeout_s in (10, 20, 30):
-        deadlines.discard("done in time", deadlines.add("done in time", timeout_s))
+        deadlines.add("done in time", timeout_s).discard("done in time")
     deadlines.add("too late", 0.01)
     async with asyncio.timeout(5):
         await expired.wait()

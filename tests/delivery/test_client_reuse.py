@@ -232,6 +232,7 @@ async def test_nothing_is_written_to_a_connection_that_was_dropped(asking: Askin
     transport = create_autospec(asyncio.Transport, instance=True)
     transport.write.side_effect = lambda _: connection.pause_writing()
     connection.connection_made(transport)
+    await asyncio.sleep(0)
     assert transport.write.call_count == 1
     connection.resume_writing()
     assert transport.write.call_count == 2

@@ -59,7 +59,7 @@ class Sending:
     def begin(self, timer: Timer, **changes: Any) -> Attempt:
         timer = replace(timer, **({"callback_url": self.peer.url("/hook?a=b")} | changes))
         shard: Any = None
-        attempt = Attempt(timer, shard, None, self.heard, 0)
+        attempt = Attempt(timer, timer.attempts + 1, shard, None, self.heard, 0)
         self.carrier.send(attempt)
         return attempt
 
@@ -104,9 +104,9 @@ async def test_a_rest_callback_is_the_payload_as_it_was_received(sending: Sendin
     assert request.headers == [
         ("Host", sending.carrier.destination(sending.peer.url()).removeprefix("http://")),
         ("User-Agent", f"duetime/{__version__}"),
+        ("X-Timer-Namespace", "default"),
         ("Content-Type", "application/json"),
         ("X-Timer-Id", "8d1f"),
-        ("X-Timer-Namespace", "default"),
         ("X-Timer-Attempt", "1"),
         ("X-Timer-Scheduled-At", "2026-01-31T09:30:00.123Z"),
         ("Content-Length", "11"),

@@ -50,7 +50,7 @@ def fire(shard: Shard, host: RecordingHost, one: Timer) -> Attempt:
     host.clock.advance(max(0, one.execute_at - host.clock.now()))
     shard.step(host.clock.now())
     assert one in host.due
-    attempt = shard.start(one, None, Answers())
+    attempt = shard.start(one, None, Answers(), host.now())
     assert attempt is not None
     return attempt
 
@@ -94,7 +94,7 @@ def test_a_long_backlog_is_loaded_page_by_page_as_it_leaves(host: RecordingHost)
     while True:
         shard.step(host.now())
         for one in host.due:
-            assert shard.start(one, None, Answers()) is not None
+            assert shard.start(one, None, Answers(), host.now()) is not None
             fired.append(one)
         host.due.clear()
         if not host.reads:
@@ -128,7 +128,7 @@ def test_many_shards_start_with_small_pages_and_busy_ones_grow(host: RecordingHo
     while True:
         shard.step(clock.now())
         for one in host.due:
-            shard.start(one, None, Answers())
+            shard.start(one, None, Answers(), host.now())
         host.due.clear()
         shard.step(clock.now())
         if not host.reads:
@@ -257,12 +257,12 @@ def test_a_timer_held_by_a_cancel_cannot_start_and_starts_if_the_cancel_is_given
     host.clock.advance(10)
     shard.step(host.now())
     assert shard.try_hold(one.uuid)
-    assert shard.start(one, None, Answers()) is None
+    assert shard.start(one, None, Answers(), host.now()) is None
     shard.release(one.uuid)
     host.due.clear()
     shard.step(host.now())
     assert host.due == [one]
-    assert shard.start(one, None, Answers()) is not None
+    assert shard.start(one, None, Answers(), host.now()) is not None
 
 
 def test_a_canceled_timer_that_firing_still_holds_cannot_start(host: RecordingHost) -> None:
@@ -272,14 +272,14 @@ def test_a_canceled_timer_that_firing_still_holds_cannot_start(host: RecordingHo
     shard.step(host.now())
     cancel(shard, one)
     write_now(shard)
-    assert shard.start(one, None, Answers()) is None
+    assert shard.start(one, None, Answers(), host.now()) is None
 
 
 def test_no_timer_starts_before_its_instant(host: RecordingHost) -> None:
     one = timer("a", at=host.now() + 10)
     shard = opened(host, one)
     with pytest.raises(AssertionError, match="early"):
-        shard.start(one, None, Answers())
+        shard.start(one, None, Answers(), host.now())
 
 
 def test_a_finished_attempt_is_removed_and_recorded_in_one_batch(host: RecordingHost) -> None:
@@ -516,7 +516,7 @@ def test_the_safety_read_leaves_alone_what_is_waiting_or_executing(host: Recordi
     assert shard.safety_read(host.now()) is not None
     page = Page([executing, parked], False)
     assert shard.checked(page, generation=shard.generation) == []
-    assert shard.start(parked, None, Answers()) is not None
+    assert shard.start(parked, None, Answers(), host.now()) is not None
 
 
 def test_a_window_never_covers_less_than_it_says(host: RecordingHost) -> None:

@@ -206,7 +206,7 @@ async def test_outcomes_that_gathered_during_a_write_linger_after_it() -> None:
 
 
 async def test_enough_outcomes_do_not_linger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duetime.writer, "LINGER_TIMERS", 3)
+    monkeypatch.setattr(duetime.writer, "LINGER_TIMERS", 2)
     store, (first, second), _ = world()
     outcome(first, "a")
     outcome(first, "b")

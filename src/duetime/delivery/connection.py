@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from msgspec import Struct, field
 
 from duetime.callback import Target
 from duetime.delivery.causes import describe
@@ -26,19 +27,17 @@ WRITE_BYTES_MAX = 65_536
 Done = Callable[[Answer], None]
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request, and whoever is at work on it: a task that connects, or a connection."""
 
-    __slots__ = ("done", "holder", "request", "resendable", "target", "tick", "timeout_s")
-
-    def __init__(self, target: Target, request: bytes, timeout_s: float, done: Done) -> None:
-        self.target = target
-        self.request = request
-        self.timeout_s = timeout_s
-        self.done = done
-        self.tick = 0
-        self.resendable = False
-        self.holder: Connection | asyncio.Task[None] | None = None
+    target: Target
+    request: bytes
+    timeout_s: float
+    done: Done
+    resendable: bool = False
+    holder: Connection | asyncio.Task[None] | None = None
+    watch: set[Exchange] = field(default_factory=set)
+    """Where its deadline is kept; what is taken out of there never expires."""
 
 
 class Connection(asyncio.Protocol):
@@ -68,6 +67,15 @@ class Connection(asyncio.Protocol):
         self._room = self._client.response_bytes_max
         self._received = 0
         self._received_max = HEADERS_BYTES_MAX
+        self._is_out = False
+        self._client.send_soon(self)
+
+    def send_now(self) -> None:
+        """Write the request of the exchange that was begun, if that still stands."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self._is_out = True
         request = exchange.request
         assert self._transport is not None
         if len(request) <= WRITE_BYTES_MAX:
@@ -191,7 +199,7 @@ class Connection(asyncio.Protocol):
 
     def _is_sent(self) -> bool:
         assert self._transport is not None
-        return not self._unsent and self._transport.get_write_buffer_size() == 0
+        return self._is_out and not self._unsent and self._transport.get_write_buffer_size() == 0
 
     def _fail(self, exchange: Exchange, error: str) -> None:
         self.drop()

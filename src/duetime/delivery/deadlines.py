@@ -31,8 +31,8 @@ class Deadlines(Generic[T]):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_tick = 0
 
-    def add(self, item: T, timeout_s: float) -> int:
-        """Watch the item from now on; the answer is what `discard` wants to know."""
+    def add(self, item: T, timeout_s: float) -> set[T]:
+        """Watch the item from now on, until it is discarded from the set that is answered."""
         tick = int((self._now() + timeout_s) * _TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -41,13 +41,7 @@ class Deadlines(Generic[T]):
             if self._alarm is None or tick < self._alarm_tick:
                 self._set_alarm()
         bucket.add(item)
-        return tick
-
-    def discard(self, item: T, tick: int) -> None:
-        """The item is done with; nothing happens if it has already expired."""
-        bucket = self._buckets.get(tick)
-        if bucket is not None:
-            bucket.discard(item)
+        return bucket
 
     @property
     def watched(self) -> int:

@@ -104,26 +104,33 @@ def request_of(timer: Timer, number: int, target: Target) -> bytes:
     if timer.reply == "v1":
         payload = _NULL if timer.payload is None else Raw(timer.payload)
         body = _encode(_V1Body(timer.namespace, timer.id, at, number, payload))
+        method = b"POST"
     else:
         body = timer.payload or b""
+        method = timer.method.encode()
     return (
-        b"%b %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: %b\r\n%b"
-        b"X-Timer-Id: %b\r\nX-Timer-Namespace: %b\r\n"
-        b"X-Timer-Attempt: %d\r\nX-Timer-Scheduled-At: %b\r\n"
-        b"Content-Length: %d\r\n\r\n%b"
+        b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bX-Timer-Id: %b\r\nX-Timer-Attempt: %d\r\n"
+        b"X-Timer-Scheduled-At: %b\r\nContent-Length: %d\r\n\r\n%b"
         % (
-            b"POST" if timer.reply == "v1" else timer.method.encode(),
+            method,
             target.path,
             target.host_header,
-            _USER_AGENT,
+            _own_lines(timer.namespace),
             _header_lines(tuple(timer.headers.items())) if timer.headers else _CONTENT_TYPE,
             header_text(timer.id).encode(),
-            header_text(timer.namespace).encode(),
             number,
             at.encode(),
             len(body),
             body,
         )
+    )
+
+
+@lru_cache(maxsize=1_024)
+def _own_lines(namespace: str) -> bytes:
+    return b"User-Agent: %b\r\nX-Timer-Namespace: %b\r\n" % (
+        _USER_AGENT,
+        header_text(namespace).encode(),
     )
 
 
