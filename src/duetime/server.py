@@ -24,10 +24,12 @@ import uvloop
 
 from duetime import logs
 from duetime.config import Config
+from duetime.delivery.client import IDLE_CONNECTIONS_MAX
 from duetime.delivery.guard import AddressGuard
 from duetime.delivery.http import HttpCarrier
 from duetime.errors import DuetimeError
 from duetime.http.app import create_app
+from duetime.http.protocol import Protocol
 from duetime.node import Node
 from duetime.stores import store_from_url
 
@@ -39,6 +41,8 @@ KEEP_ALIVE_S = 120
 # commits a handful of times a second.
 SWITCH_INTERVAL_S = 0.0001
 GC_THRESHOLD = 50_000
+# The database and its log, name lookups, and connections on their way out.
+FILES_RESERVED = 256
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +105,9 @@ async def _serve(
             body_bytes_max=config.body_bytes_max,
             payload_bytes_max=config.payload_bytes_max,
         )
-        await _HttpServer(app, on_listening, told_to_stop).serve(sockets=[bound])
+        clients_max = _clients_max(config.in_flight_max)
+        server = _HttpServer(app, on_listening, told_to_stop, clients_max=clients_max)
+        await server.serve(sockets=[bound])
         await node.drain()
     finally:
         await node.stop()
@@ -112,19 +118,25 @@ class _HttpServer(uvicorn.Server):
     """uvicorn, which leaves the signals to us, says when it listens and stops when told."""
 
     def __init__(
-        self, app: Any, on_listening: Callable[[], None], told_to_stop: asyncio.Event
+        self,
+        app: Any,
+        on_listening: Callable[[], None],
+        told_to_stop: asyncio.Event,
+        *,
+        clients_max: int,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
-                http="httptools",
+                http=Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                limit_concurrency=clients_max,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=REQUESTS_DRAIN_S,
             )
@@ -202,3 +214,11 @@ def _raise_file_limit() -> None:
     # macOS says "unlimited" and refuses it: then the limit stays what it was.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _clients_max(in_flight_max: int) -> int:
+    """How many clients may be connected: whoever opens connections without end must not take
+    the open files that callbacks need, which would fail."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    outgoing = in_flight_max + IDLE_CONNECTIONS_MAX
+    return max(limit // 4, limit - outgoing - FILES_RESERVED)

@@ -8,6 +8,7 @@ import uvicorn
 
 from duetime.config import Config
 from duetime.http import create_app
+from duetime.http.protocol import Protocol
 from duetime.node import Node
 from duetime.stores.memory import MemoryStore
 from tests.http.server import BODY_BYTES_MAX, KEY, HeldCarrier, Server
@@ -30,12 +31,13 @@ async def server() -> AsyncIterator[Server]:
             app,
             host="127.0.0.1",
             port=0,
-            http="httptools",
+            http=Protocol,
             ws="none",
             interface="asgi3",
             lifespan="on",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
         )
     )
     # As uvicorn's `serve` does, less its loop and its waits of a tenth of a second.
@@ -43,7 +45,7 @@ async def server() -> AsyncIterator[Server]:
     listening.lifespan = listening.config.lifespan_class(listening.config)
     await listening.startup()
     try:
-        yield Server(node, carrier, listening.servers[0].sockets[0].getsockname()[1])
+        yield Server(node, carrier, listening)
     finally:
         for listener in listening.servers:
             listener.close()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import uvicorn
+
 from duetime.instants import format_instant
 from duetime.node import Node
 from duetime.retry import Answer
@@ -60,10 +62,11 @@ class Reply:
 class Server:
     """A server on a port of its own, and a client that hides nothing."""
 
-    def __init__(self, node: Node, carrier: HeldCarrier, port: int) -> None:
+    def __init__(self, node: Node, carrier: HeldCarrier, listening: uvicorn.Server) -> None:
         self.node = node
         self.carrier = carrier
-        self.port = port
+        self.listening = listening
+        self.port: int = listening.servers[0].sockets[0].getsockname()[1]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)

@@ -72,8 +72,12 @@ class App:
         except Disconnected:
             raise
         except Exception as error:
-            surface = self._v1 if path in self._v1_paths or _is_v1(path) else self._rest
-            return surface.problem(error, route)
+            return self.problem(path, error, route)
+
+    def problem(self, path: str, error: Exception, route: Route | None = None) -> Answer:
+        """The error in the shape of the path's surface."""
+        surface = self._v1 if path in self._v1_paths or _is_v1(path) else self._rest
+        return surface.problem(error, route)
 
     def _find(self, path: str) -> tuple[dict[str, Route] | None, str]:
         """What is served under the path, by method, and the path's variable part."""

@@ -65,6 +65,20 @@ class MethodNotAllowed(RequestError):
         super().__init__(f"{_clip(method, 20)} is not allowed here; use {allow}")
 
 
+class HeadTooLarge(RequestError):
+    """The request line and headers are above their bounds."""
+
+    def __init__(self) -> None:
+        super().__init__("the request line and headers are too large")
+
+
+class HeadTooSlow(RequestError):
+    """The request line and headers did not come in time."""
+
+    def __init__(self) -> None:
+        super().__init__("the request line and headers did not arrive in time")
+
+
 class BodyTooLarge(RequestError):
     """The body is above the server's bound; the rest of it is not read."""
 

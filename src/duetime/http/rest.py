@@ -21,6 +21,8 @@ from duetime.http import rest_types as rest
 from duetime.http.codec import Answer, Body, encode, instant, kept, kept_change
 from duetime.http.problems import (
     BodyTooLarge,
+    HeadTooLarge,
+    HeadTooSlow,
     MethodNotAllowed,
     Path,
     Refusal,
@@ -53,8 +55,10 @@ CODES: dict[type[Exception], tuple[int, int]] = {
     TimerNotFound: (404, 3),
     RouteNotFound: (404, 3),
     MethodNotAllowed: (405, 2),
+    HeadTooSlow: (408, 2),
     BodyTooLarge: (413, 2),
     UnsupportedMediaType: (415, 2),
+    HeadTooLarge: (431, 2),
     Exception: (500, 1),
     Unavailable: (503, 1),
     StoreError: (503, 1),
