@@ -42,7 +42,7 @@ def _check_storable(text: str, field: str) -> None:
 
 def check_url(url: str) -> None:
     try:
-        callback.parse_url(url)
+        callback.check_url(url)
     except ValueError as error:
         raise InvalidInput(str(error), "callback_url") from None
 
@@ -72,7 +72,7 @@ def check_retry(policy: RetryPolicy) -> None:
     initial_ms = _duration(policy.initial_interval, f"{field}/initial_interval")
     ceiling_ms = _duration(policy.max_interval, f"{field}/max_interval")
     if initial_ms is not None and ceiling_ms is not None and ceiling_ms < initial_ms:
-        raise InvalidInput("must not be below initialInterval", f"{field}/max_interval")
+        raise InvalidInput("must not be below the initial interval", f"{field}/max_interval")
 
 
 def _duration(text: str | None, field: str) -> int | None:

@@ -10,6 +10,7 @@ from duetime.callback import (
     HEADERS_BYTES_MAX,
     HEADERS_MAX,
     check_headers,
+    check_url,
     destination,
     header_text,
     parse_url,
@@ -50,6 +51,7 @@ SCHEME = "must be an http or https URL"
 def test_a_url_leads_to_an_origin_and_a_path(
     url: str, origin: str, host_header: str, path: str
 ) -> None:
+    check_url(url)
     target = parse_url(url)
     assert target.origin == origin
     assert target.host_header.decode() == host_header
@@ -119,6 +121,9 @@ def test_a_url_that_cannot_be_called_is_refused(url: str, problem: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the message is what counts.
         parse_url(url)
     assert str(refused.value).startswith(problem)
+    with pytest.raises(ValueError) as refused_by_check:  # noqa: PT011
+        check_url(url)
+    assert str(refused_by_check.value) == str(refused.value)
 
 
 def test_a_url_of_2048_characters_is_allowed() -> None:
