@@ -108,6 +108,7 @@ class TimerFacts:
     history: dict[int, Finished] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
+    canceled_us: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "/".join(self.key)

@@ -111,6 +111,11 @@ class Ledger:
         facts = self.facts(*op.key)
         if result == "ok":
             self.acknowledged += 1
+            if op.kind == "cancel":  # Which of several it was that landed, only the answer tells.
+                landed = [us for us in facts.canceled_us if us >= op.asked_us]
+                if landed:
+                    op.landed_us = landed[0]
+                    facts.canceled_us.remove(landed[0])
         else:
             op.error = type(answer).__name__
         self.note(op.process, "answered", op.kind, *op.key, op.number, result, op.error)
@@ -163,9 +168,10 @@ class Ledger:
         if row is None or row.metadata != put.metadata:
             if op is not None and op.landed_us is not None:
                 sent = self._answered(owner, facts, lambda timer: timer.metadata == put.metadata)
-                self.check(checkers.keeps_a_newer_schedule, facts, put)
                 if row is None:
                     self.check(checkers.what_has_ended_stays_so, facts, put)
+                else:
+                    self.check(checkers.keeps_a_newer_schedule, facts, put)
                 if sent is not None:
                     self._concluded(facts, sent, put)
             else:
@@ -219,7 +225,7 @@ class Ledger:
         if sent is not None:
             self._concluded(facts, sent, None)
         elif op is not None:
-            op.landed_us = self.schedule.now_us
+            facts.canceled_us.append(self.schedule.now_us)
         if removes_row:
             self._state(facts, None, finished, receipt)
 

@@ -68,7 +68,7 @@ def _in_shard(facts: TimerFacts, shard: Shard, process: Process) -> str:
 
 
 def _held(shard: Shard, uuid: bytes) -> str:
-    writes = [write for write in shard.pending if write.uuid == uuid]
+    writes = [write for write in (*shard.requests, *shard.outcomes) if write.uuid == uuid]
     if writes:
         return " (its write is pending)"
     if any(write.uuid == uuid for write in shard._unrecorded):

@@ -22,6 +22,7 @@ from sim.weather import Weather, draw
 from sim.workload import POLICIES, Workload, known_namespaces, namespaces
 
 SETTLE_S = 100.0  # Callbacks that hang, timers that were deferred, backlogs: then all is well.
+RECLAIM_S = 5.0
 PROVE_S = 60.0
 LATE_MS_MAX = 3_000
 
@@ -144,6 +145,7 @@ class World:
         self.database.weather.heal()
         self.database.down = False
         self.receivers.healed = True
+        self.workload.patient = True
         alive = [process for process in self.processes if not process.ended]
         for process in alive:
             process.loop.resume()
@@ -153,6 +155,8 @@ class World:
             self._boot("a")
         await self._until_served()
         await asyncio.sleep(SETTLE_S)
+        await self.workload.touch_every_shard()
+        await asyncio.sleep(RECLAIM_S)
 
     async def _prove(self) -> None:
         """What is due has fired, and every reader sees what is so."""

@@ -118,9 +118,11 @@ class Node:
                 return
             leases = await self.store.claim(missing, owner=self.name, at=self.clock.now())
             for lease in leases:
-                self.shards[lease.shard] = Shard(lease, host=self, limits=self.config)
-            for lease in leases:
-                self.wake(self.shards[lease.shard], 0)
+                self._own(lease)
+
+    def _own(self, lease: Lease) -> None:
+        shard = self.shards[lease.shard] = Shard(lease, host=self, limits=self.config)
+        self.wake(shard, 0)
 
     async def drain(self) -> None:
         """Fire nothing new, let callbacks under way finish up to the bound, write everything,
@@ -275,7 +277,12 @@ class Node:
                 del self._recovering[shard]
             again = bool(self._recovering)  # Before `restart`, which may call `recover`.
             for shard, lease in zip(shards, leases, strict=True):
-                shard.restart(lease)
+                if lease.version == shard.lease.version + 1:
+                    shard.restart(lease)
+                else:
+                    # Somebody else was the owner in between: what is left here is out of date.
+                    shard.superseded([])
+                    self._own(lease)
             log.info("store can be written to again", extra={"shards": len(shards)})
             if not again:
                 return

@@ -35,6 +35,7 @@ _LAST_UUID = b"\xff" * 16
 # Rows younger than this may belong to a write that is just being acknowledged: no finding.
 SAFETY_AGE_MS = 5_000
 NOTICE = 32
+ROOM_POLL_MS = 1_000
 
 
 class ShardLimits(Protocol):
@@ -153,9 +154,10 @@ class Shard:
             return never
         if self._more:
             waiting = len(self.window)
-            # `start` wakes us when enough of them have left.
-            if waiting * 2 > self._page_timers or (waiting and self._host.window_room() <= 0):
-                return never
+            if waiting * 2 > self._page_timers:
+                return never  # We are woken when enough of them have left.
+            if waiting and self._host.window_room() <= 0:
+                return self._host.now() + ROOM_POLL_MS  # Other shards make room, and tell nobody.
             return 0
         lookahead_ms = self._limits.lookahead_s_max * 1000
         return self.window.loaded_to.execute_at - min(lookahead_ms // 10, 5_000)
@@ -167,7 +169,8 @@ class Shard:
             DueRead(
                 self.number,
                 self.window.loaded_to,
-                now + self._limits.lookahead_s_max * 1000,
+                # Never behind the window's end, where a wall clock that was set back may be.
+                max(now + self._limits.lookahead_s_max * 1000, self.window.loaded_to.execute_at),
                 self._page_timers,
             ),
         )
@@ -229,7 +232,12 @@ class Shard:
         settled, self._settled = self._settled, {}
         window = self.window
         unknown = self._unknown(page.timers, settled)
-        missed = [timer for timer in unknown if window.get(timer.uuid) is None]
+        # Of those at the very instant where the window ends, some are yet to be loaded.
+        missed = [
+            timer
+            for timer in unknown
+            if timer.cursor <= window.loaded_to and window.get(timer.uuid) is None
+        ]
         for timer in missed:
             window.add(timer)
         self._host.wake(self, 0)
@@ -283,15 +291,9 @@ class Shard:
         """Nothing was written: what the store holds of this key stands."""
         aside = self._aside.pop(uuid, None)
         self._pass_on(uuid)
-        timer = self.window.get(uuid)
-        if timer is None:
-            timer = aside
-        elif timer.execute_at > self._host.now():
-            return
-        if timer is not None:
-            # Not loaded, or perhaps passed over by firing, while it was held.
-            self.window.add(timer)
-            self._host.wake(self, timer.execute_at)
+        if aside is not None:  # Not loaded, or passed over by firing, while it was held.
+            self.window.add(aside)
+            self._host.wake(self, aside.execute_at)
 
     def _pass_on(self, uuid: bytes) -> None:
         queue = self._held.get(uuid)
@@ -315,16 +317,29 @@ class Shard:
         self, timer: Timer, destination: object, host: AttemptHost, now: int
     ) -> Attempt | None:
         """Begin an attempt; None if the timer is not to be fired (any more)."""
-        if self.paused or self.closed or timer.uuid in self._held:
+        if self.paused or self.closed:
+            return None
+        if timer.uuid in self._held:
+            if self.window.get(timer.uuid) is timer:
+                self._aside[timer.uuid] = timer
+            return None
+        if timer.execute_at > now:
+            # The wall clock was set back since this was handed out: it waits for its time again.
+            if self.window.get(timer.uuid) is timer:
+                self.window.add(timer)
+                self._host.wake(self, timer.execute_at)
             return None
         if not self.window.start(timer):
             return None
-        assert timer.execute_at <= now, "a timer was about to fire early"
         attempt = Attempt(timer, timer.attempts + 1, self, destination, host, now)
         self.executing[timer.uuid] = attempt
+        self._refill()
+        return attempt
+
+    def _refill(self) -> None:
+        """Step soon if so much has left the window that the next page is to be asked for."""
         if self._more and not self._reading and len(self.window) * 2 <= self._page_timers:
             self._host.wake(self, 0)
-        return attempt
 
     def conclude(
         self,
@@ -419,7 +434,7 @@ class Shard:
             if self._aside:
                 self._aside.pop(uuid, None)
             beyond = put
-            if put is not None and put.cursor <= loaded_to:
+            if put is not None and (put.execute_at, uuid) <= loaded_to:
                 beyond = None
                 window.add(put)
                 if wake_at is None or put.execute_at < wake_at:
@@ -437,6 +452,7 @@ class Shard:
         if wake_at is not None:
             self._host.wake(self, wake_at)
             self._give_up_tail()
+        self._refill()  # What was canceled, moved or deferred has left the window, too.
 
     def _give_up_tail(self) -> None:
         # A page under way continues where the window ends: the end must not move under it.

@@ -424,6 +424,25 @@ async def test_a_stolen_shard_writes_nothing_and_is_claimed_again(world: World) 
     await world.service.update("default", "a", Changes(payload=b"1"), reply="v1")
 
 
+async def test_an_outcome_kept_over_a_failed_write_is_void_if_another_node_wrote_in_between(
+    world: World,
+) -> None:
+    world.carrier.answer_at_once = None
+    await world.service.create(world.new("a", retry=RetryPolicy(max_attempts=2)))
+    (attempt,) = await world.carrier.until_sent(1)
+    number = shard_of("a", 16)
+    (lease,) = await world.store.claim([number], owner="other", at=1)
+    await world.store.apply([Batch(lease, [], [attempt.timer], [])])  # It was canceled there.
+    world.store.faults.append("before")
+    attempt.answered(Answer(500))
+    async with asyncio.timeout(10):
+        while world.node.firing.unrecorded or world.node.shards[number] is attempt.shard:
+            await asyncio.sleep(0.01)
+    assert (await world.store.get([Key(number, "default", "a")])) == [None]
+    assert not world.node.shards[number].paused
+    await world.service.create(world.new("a", in_ms=FAR_MS))
+
+
 async def test_a_timer_that_memory_overlooked_is_found_by_the_safety_read(world: World) -> None:
     shard = world.node.shards[shard_of("hidden", 16)]
     await world.service.create(world.new("other", in_ms=FAR_MS))

@@ -119,6 +119,32 @@ def test_without_room_the_next_page_waits_until_the_window_is_empty(host: Record
     assert host.reads[0][0].after == rows[3].cursor
 
 
+def test_without_room_a_shard_looks_again_soon_because_nobody_tells_it_of_room(
+    host: RecordingHost,
+) -> None:
+    rows = [timer(f"t{i}", at=host.now() + i) for i in range(9)]
+    shard = opened(host, *rows)
+    host.room = 0
+    for one in rows[:3]:
+        fire(shard, host, one)
+    assert shard.step(host.now()) <= host.now() + 1_000
+
+
+def test_timers_that_leave_the_window_without_firing_make_way_for_the_next_page(
+    host: RecordingHost,
+) -> None:
+    rows = [timer(f"t{i}", at=host.now() - 9 + i) for i in range(9)]
+    shard = opened(host, *rows)
+    shard.step(host.now())  # Handed out: what parks them does not start them.
+    cancel(shard, rows[0])
+    assert shard.defer(rows[1], timer("t1", at=host.now() + 400_000))
+    host.wakes.clear()
+    write_now(shard)
+    assert 0 in host.wakes
+    shard.step(host.now())
+    assert host.reads[0][0].after == rows[3].cursor
+
+
 def test_many_shards_start_with_small_pages_and_busy_ones_grow(host: RecordingHost) -> None:
     host.share = 2
     clock = host.clock
@@ -275,11 +301,33 @@ def test_a_canceled_timer_that_firing_still_holds_cannot_start(host: RecordingHo
     assert shard.start(one, None, Answers(), host.now()) is None
 
 
-def test_no_timer_starts_before_its_instant(host: RecordingHost) -> None:
+def test_a_timer_handed_out_before_the_clock_was_set_back_waits_for_its_instant_again(
+    host: RecordingHost,
+) -> None:
     one = timer("a", at=host.now() + 10)
     shard = opened(host, one)
-    with pytest.raises(AssertionError, match="early"):
-        shard.start(one, None, Answers(), host.now())
+    host.clock.advance(10)
+    shard.step(host.now())
+    host.clock.step_wall(-60_000)
+    assert shard.start(one, None, Answers(), host.now()) is None
+    assert host.wakes[-1] == one.execute_at
+    host.due.clear()
+    fire(shard, host, one)
+
+
+def test_a_timer_passed_over_while_held_fires_although_the_clock_was_set_back(
+    host: RecordingHost,
+) -> None:
+    one = timer("a", at=host.now() + 10)
+    shard = opened(host, one)
+    host.clock.advance(10)
+    shard.step(host.now())
+    assert shard.try_hold(one.uuid)
+    assert shard.start(one, None, Answers(), host.now()) is None
+    host.clock.step_wall(-60_000)
+    shard.release(one.uuid)
+    host.due.clear()
+    fire(shard, host, one)
 
 
 def test_a_finished_attempt_is_removed_and_recorded_in_one_batch(host: RecordingHost) -> None:
@@ -480,6 +528,24 @@ def test_a_page_that_cannot_be_read_is_asked_for_again(host: RecordingHost) -> N
     assert len(host.reads) == 1
 
 
+def test_a_window_that_ends_ahead_of_a_clock_that_was_set_back_goes_on_from_its_end(
+    host: RecordingHost,
+) -> None:
+    rows = [timer(f"t{i}", at=host.now() + 200_000 + i) for i in range(6)]
+    shard = opened(host, *rows)
+    host.clock.step_wall(-3_600_000)
+    for one in rows[:4]:
+        cancel(shard, one)
+    write_now(shard)
+    shard.step(host.now())
+    deliver(shard, host, *rows[4:])
+    host.clock.step_wall(3_600_000)
+    host.clock.advance(199_000)
+    shard.step(host.now())
+    deliver(shard, host, *rows[4:])
+    fire(shard, host, rows[4])
+
+
 # -- the safety read ------------------------------------------------------------------------
 
 
@@ -492,6 +558,16 @@ def test_the_safety_read_takes_in_what_memory_did_not_know(host: RecordingHost) 
     assert missed == [overlooked]
     shard.step(host.now())
     assert host.due == [overlooked]
+
+
+def test_the_safety_read_leaves_to_the_next_page_what_lies_beyond_the_window_at_its_last_instant(
+    host: RecordingHost,
+) -> None:
+    rows = sorted((timer(f"t{i}", at=5) for i in range(6)), key=lambda t: t.cursor)
+    shard = opened(host, *rows)
+    host.clock.advance(60_000)
+    assert shard.safety_read(host.now()) is not None
+    assert shard.checked(Page(rows, False), generation=shard.generation) == []
 
 
 def test_the_safety_read_does_not_fire_what_was_completed_while_it_read(
