@@ -15,11 +15,16 @@ came first. So here:
 """
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from duetime.errors import RequestError, Unavailable
 from duetime.http.problems import HeadTooLarge, HeadTooSlow, Refusal
@@ -62,7 +67,7 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0  # What the lines so far hold, for the bound on whole heads.
         self._head_bytes_read = 0  # What was read for it, for the bound on unfinished lines.
         self._replaying = False
-        self._unanswered = 0
+        self._unanswered: deque[RequestResponseCycle] = deque()
         self._refused: RequestError | None = None
         self._half_closed = False
         self._slow: asyncio.TimerHandle | None = None
@@ -83,6 +88,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._forget_requests()
         self._unset_keepalive_if_required()
         self.unparsed = b""
         for timer in (self._slow, self._unread):
@@ -101,7 +107,8 @@ class Protocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to keep our half open: while there is something to answer on it."""
         self._half_closed = True
-        return self._unanswered > 0 and not self._in_message and not self.unparsed
+        self._drop_unfinished()
+        return bool(self._unanswered)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -123,6 +130,8 @@ class Protocol(HttpToolsProtocol):
             self._parse(data[at : at + PARSED_BYTES])
             if self._refused is not None or self.transport.is_closing():
                 break
+        if self._half_closed:
+            self._drop_unfinished()
         self._watch()
 
     def _parse(self, data: bytes) -> None:
@@ -182,7 +191,7 @@ class Protocol(HttpToolsProtocol):
         if not self._replaying:
             super().on_headers_complete()
             self._in_head = False
-            self._unanswered += 1
+            self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # Else its body is still to come.
@@ -192,7 +201,7 @@ class Protocol(HttpToolsProtocol):
     # -- answering ----------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
-        self._unanswered -= 1
+        self._unanswered.popleft()
         super().on_response_complete()
         if self.transport.is_closing():
             return
@@ -200,7 +209,7 @@ class Protocol(HttpToolsProtocol):
             rest, self.unparsed = self.unparsed, b""
             self._parse_by_parts(rest)
             self.flow.resume_reading()
-        if self._unanswered == 0:
+        if not self._unanswered:
             if self._refused is not None:
                 self._answer_refused(self._refused)
             elif self._half_closed:
@@ -216,19 +225,25 @@ class Protocol(HttpToolsProtocol):
         self.unparsed = b""
         self._unset_keepalive_if_required()
         if self._in_message and not self._in_head:
-            cycle = self.cycle
-            if cycle.response_started:  # Nothing can be added to that answer.
+            if self.cycle.response_started:  # Nothing can be added to that answer.
                 self.transport.close()
                 return
-            # It was handed on before its body turned out to be broken: it has no other answer.
-            self._unanswered -= 1
+            self._drop_unfinished()
+        if not self._unanswered:
+            self._answer_refused(error)
+
+    def _drop_unfinished(self) -> None:
+        """The newest request will never be whole: it was handed on, but gets no answer there."""
+        handed_on = self._in_message and not self._in_head
+        if handed_on and not self.unparsed and self.cycle in self._unanswered:
+            _forget(self._unanswered.pop())
             if self.pipeline:
                 self.pipeline.popleft()
-            else:
-                cycle.disconnected = True
-                cycle.message_event.set()
-        if self._unanswered == 0:
-            self._answer_refused(error)
+
+    def _forget_requests(self) -> None:
+        """Nobody is left to be answered. uvicorn tells this to the newest request only."""
+        for cycle in self._unanswered:
+            _forget(cycle)
 
     def _answer_refused(self, error: RequestError) -> None:
         self._write_problem(error)
@@ -257,7 +272,7 @@ class Protocol(HttpToolsProtocol):
         """After something was read: the rest of a request that has begun has its time."""
         if self._refused is not None:
             return
-        if self._unanswered > 0:
+        if self._unanswered:
             if self._slow is not None:
                 self._slow.cancel()
                 self._slow = None
@@ -265,7 +280,7 @@ class Protocol(HttpToolsProtocol):
             self._slow = self.loop.call_later(HEAD_S_MAX, self._too_slow)
 
     def _too_slow(self) -> None:
-        if self._unanswered > 0 or self.transport.is_closing():
+        if self._unanswered or self.transport.is_closing():
             return
         if self._in_head:
             self._refuse(HeadTooSlow())
@@ -277,3 +292,8 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
+
+
+def _forget(cycle: RequestResponseCycle) -> None:
+    cycle.disconnected = True
+    cycle.message_event.set()
