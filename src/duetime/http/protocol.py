@@ -27,6 +27,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from duetime.errors import RequestError, Unavailable
+from duetime.http.cork import Cork
 from duetime.http.problems import HeadTooLarge, HeadTooSlow, Refusal
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ HEAD_BYTES_MAX = 65_536
 HEADERS_MAX = 128
 HEAD_S_MAX = 20.0
 UNREAD_S_MAX = 120.0
-# A thousand of the smallest requests fit into this, and each costs a hundred times its size.
-PARSED_BYTES = 16_384
+# Two hundred of the smallest requests fit into this. Each costs a hundred times its size, and
+# whatever is parsed at once is answered at once, before the loop turns to a timer.
+PARSED_BYTES = 4_096
 # To close with bytes unread is to reset the connection, and the answer may be lost with it.
 LINGER_S = 2.0
 
@@ -76,8 +78,9 @@ class Protocol(HttpToolsProtocol):
     # -- the connection -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.flow = _Flow(self, transport)
+        self._cork = Cork(transport, self.loop)
+        super().connection_made(self._cork)
+        self.flow = _Flow(self, self._cork)
         if self._connections_max is not None and len(self.connections) > self._connections_max:
             self._write_problem(Unavailable("there are too many connections"))
             self.transport.close()
@@ -108,6 +111,7 @@ class Protocol(HttpToolsProtocol):
         """Whether to keep our half open: while there is something to answer on it."""
         self._half_closed = True
         self._drop_unfinished()
+        self._cork.flush()  # If we do not keep it open, the loop closes it without asking.
         return bool(self._unanswered)
 
     def pause_writing(self) -> None:
