@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test test-all lint bench chaos docs lock clean
+.PHONY: help setup run test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,20 @@ lint: $(READY) ## check style, types, layers, documentation tables and the lock 
 bench: $(READY) ## measure the workloads against a real server; ARGS="burst spread" picks some
 	$(BIN)/python -m bench $(ARGS)
 
+sim: $(READY) ## live through 200 simulated worlds; SEED=n shows one with its trace, SEEDS=n lives many
+	$(BIN)/python -m sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+sim-soak: $(READY) ## live through one world after the other until one fails; FIRST=n begins there
+	@exec $(BIN)/python -m sim --soak $(if $(FIRST),--first $(FIRST))
+
+sim-mutants: $(READY) ## prove that mistakes put into the engine are caught, and by which rule
+	$(BIN)/python -m sim --mutants
+
 chaos: $(READY) ## do faults to a real server under load; SEED=n repeats, ARGS="kill freeze" picks
 	$(BIN)/python -m chaos $(ARGS)
+
+fuzz: $(READY) ## send a real server hostile input; SEED=n repeats, ARGS="wire crowd" picks
+	$(BIN)/python -m fuzz $(ARGS)
 
 docs: $(READY) ## rewrite the generated tables of the documentation
 	$(BIN)/python scripts/document_settings.py

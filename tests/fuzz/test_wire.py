@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from duetime.http.protocol import Protocol
 from tests.fuzz import fuzzed
+from tests.fuzz.answers import statuses
 from tests.fuzz.app import Application
 from tests.http.server import KEY
 
@@ -148,28 +149,6 @@ async def converse(application: Application, pieces: list[bytes], half_close: bo
         while state.tasks:
             await asyncio.sleep(0)
     return statuses(bytes(transport.said))
-
-
-def statuses(said: bytes) -> list[int]:
-    found = []
-    while said:
-        head, _, rest = said.partition(b"\r\n\r\n")
-        lines = head.split(b"\r\n")
-        assert lines[0].startswith(b"HTTP/1.1 "), said[:200]
-        status = int(lines[0].split(b" ")[1])
-        fields = dict(line.lower().split(b": ", 1) for line in lines[1:])
-        length = int(fields.get(b"content-length", 0))
-        if status != 100:
-            assert status < 500
-            found.append(status)
-            if status != 204:
-                assert fields[b"content-type"] == b"application/json"
-        # A HEAD is answered without the body whose length it tells.
-        if rest[:1] == b"{":
-            assert len(rest) >= length
-            rest = rest[length:]
-        said = rest
-    return found
 
 
 @fuzzed

@@ -10,7 +10,7 @@ import pytest
 
 from duetime import __version__
 from duetime.http import rest, rest_types, v1, v1_types
-from tests.http.server import KEY, Server
+from tests.http.server import KEY, Server, new_rest_timer
 from tests.http.test_admission import V1_PATHS
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +130,18 @@ async def test_every_status_of_both_surfaces_is_told(server: Server) -> None:
     }
     error = api["components"]["schemas"]["Error"]["properties"]["error"]
     assert set(error["enum"]) == {code for _, code in v1.CODES.values()}
+
+
+async def test_the_document_allows_for_what_the_other_surface_has_made(server: Server) -> None:
+    schemas = (await document(server))["components"]["schemas"]
+    await server.created("no uuid")
+    listed = await server.ask("GET", "/timers")
+    assert [timer["id"] for timer in listed.data["timers"]] == ["no uuid"]
+    assert "format" not in schemas["TimerSummary"]["properties"]["id"]
+
+    made = await server.ask("POST", "/timers", new_rest_timer(callback_payload="no object"))
+    assert (await server.shown(made.data["id"]))["payload"] == "no object"
+    assert "type" not in schemas["Timer"]["properties"]["payload"]
 
 
 async def test_every_example_fits_its_schema(server: Server) -> None:

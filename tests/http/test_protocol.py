@@ -131,7 +131,7 @@ async def test_of_requests_sent_ahead_few_are_held_in_memory(server: Server) -> 
         assert (await reply(reader)).status == 401
         (connection,) = server.listening.server_state.connections
         held = max(held, len(connection.pipeline))  # type: ignore[union-attr]
-    assert 0 < held <= protocol.PARSED_BYTES // len(smallest)
+    assert 0 < held <= protocol.PARSED_BYTES // len(smallest) + 1  # One may have begun before.
     writer.close()
 
 
@@ -145,9 +145,7 @@ async def test_garbage_is_answered_after_the_requests_before_it(server: Server) 
     writer.close()
 
 
-@pytest.mark.parametrize(
-    "start", ["CONNECT a:1", "GET http://x", "GET http://[", "GET x"]
-)
+@pytest.mark.parametrize("start", ["CONNECT a:1", "GET http://x", "GET http://[", "GET x"])
 async def test_a_target_that_is_none_is_a_bad_request(server: Server, start: str) -> None:
     reader, writer = await server.connect()
     writer.write(f"{start} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

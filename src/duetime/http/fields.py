@@ -38,6 +38,9 @@ HEADERS = _meta("Headers to send with the callback; not those that frame a messa
 PAYLOAD_OBJECT = _meta(
     "An object for the callback, passed on byte for byte.", type=["object", "null"]
 )
+PAYLOAD_SHOWN = _meta(
+    "What the callback is sent, byte for byte: an object, or any JSON if REST created the timer."
+)
 PAYLOAD_ANY = _meta("Any JSON: the callback's body, sent byte for byte.")
 METADATA = _meta("Any JSON of your own, kept with the timer and never sent.")
 

@@ -30,6 +30,13 @@ Id = Annotated[
         extra_json_schema={"format": "uuid"},
     ),
 ]
+ShownId = Annotated[
+    str,
+    Meta(
+        description="A UUID that the server made, or the name that a V1 client gave.",
+        examples=["550e8400-e29b-41d4-a716-446655440000"],
+    ),
+]
 CallbackMethod = Annotated[Method | None, Meta(description="POST if absent.")]
 
 
@@ -74,7 +81,7 @@ class TimerChanges(_Request):
 class TimerSummary(Struct, gc=False):
     """A timer in short."""
 
-    id: Id
+    id: ShownId
     created_at: Instant
     execute_at: Instant
     callback_url: Url

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
 
 from duetime.http.fields import (
     METADATA,
-    PAYLOAD_OBJECT,
+    PAYLOAD_SHOWN,
     Duration,
     HeadersChange,
     Instant,
@@ -214,7 +214,7 @@ class Timer(_Answer):
     callback_method: Method
     callback_headers: OptionalHeaders
     callback_timeout_seconds: int
-    payload: Annotated[Raw, PAYLOAD_OBJECT]
+    payload: Annotated[Raw, PAYLOAD_SHOWN]
     metadata: Annotated[Raw, METADATA]
     retry_policy: RetryPolicy | None
     status: Status
