@@ -14,10 +14,12 @@ class SimClock:
         self._offset_us = (EPOCH_MS + skew_ms) * 1000
 
     def now(self) -> int:
-        return self._wall_us() // 1000
+        return (self._offset_us + int(self._schedule.now_us * self._rate)) // 1000
 
     def until(self, at: int) -> float:
-        return max(0.0, (at * 1000 - self._wall_us()) / self._rate / 1e6)
+        wall_us = self._offset_us + int(self._schedule.now_us * self._rate)
+        left_us = at * 1000 - wall_us
+        return left_us / self._rate / 1e6 if left_us > 0 else 0.0
 
     def monotonic(self) -> float:
         return self._schedule.now_us / 1e6
@@ -29,9 +31,6 @@ class SimClock:
     def step(self, ms: int) -> None:
         """Somebody sets the clock."""
         self._offset_us += ms * 1000
-
-    def _wall_us(self) -> int:
-        return self._offset_us + int(self._schedule.now_us * self._rate)
 
 
 def true_ms(schedule: Schedule) -> int:

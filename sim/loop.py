@@ -58,12 +58,8 @@ class Schedule:
         self.events = 0
         self.stopped = False
         self.ready: deque[Handle] = deque()
-        self._timers: list[tuple[int, int, Handle]] = []
-        self._sequence = 0
-
-    def at(self, when_us: int, handle: Handle) -> None:
-        self._sequence += 1
-        heappush(self._timers, (when_us, self._sequence, handle))
+        self.timers: list[tuple[int, int, Handle]] = []
+        self.sequence = 0  # Breaks ties between timers of one instant: first come, first served.
 
     def stop(self) -> None:
         """Leave `run` after the present event."""
@@ -71,40 +67,41 @@ class Schedule:
 
     def run(self) -> None:
         """Until `stop`, or until nothing is left to come."""
-        ready, timers = self.ready, self._timers
+        ready, timers = self.ready, self.timers
         running: ProcessLoop | None = None
-        since = self.events
+        events = last_of_instant = 0
         try:
             while not self.stopped:
-                if not ready:
-                    if not timers:
-                        return
-                    when_us, _, handle = heappop(timers)
-                    if handle.callback is None:
-                        continue
-                    if when_us > self.now_us:
-                        self.now_us = when_us
-                        since = self.events
-                else:
+                if ready:
                     handle = ready.popleft()
+                elif timers:
+                    when_us, _, handle = heappop(timers)
+                    if when_us > self.now_us:
+                        if handle.callback is None:
+                            continue
+                        self.now_us = when_us
+                        last_of_instant = events + EVENTS_PER_INSTANT_MAX
+                else:
+                    return
                 callback = handle.callback
                 if callback is None:
                     continue
                 process = handle.process
-                if process.state != "runs":
-                    process.keep_back(handle)
-                    continue
-                if process is not running:
+                if process is not running or process.state != "runs":
+                    if process.state != "runs":
+                        process.keep_back(handle)
+                        continue
                     running = process
                     _set_running_loop(process)
-                self.events += 1
-                if self.events - since > EVENTS_PER_INSTANT_MAX:
+                events += 1
+                if events == last_of_instant:
                     raise Livelock(f"{EVENTS_PER_INSTANT_MAX} events in one instant")
                 try:
                     callback(*handle.args)
                 except Exception as error:  # As asyncio does: hand it on, keep running.
                     process.call_exception_handler({"message": "callback", "exception": error})
         finally:
+            self.events += events
             _set_running_loop(None)
 
 
@@ -136,11 +133,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> Handle:
-        schedule = self._schedule
         # Rounded up: what waits until an instant has then reached it.
+        schedule = self._schedule
         when_us = schedule.now_us + (ceil(delay * 1e6) if delay > 0 else 0)
         handle = Handle(callback, args, self, when_us)
-        schedule.at(when_us, handle)
+        schedule.sequence = sequence = schedule.sequence + 1
+        heappush(schedule.timers, (when_us, sequence, handle))
         return handle
 
     def call_at(  # type: ignore[override]
