@@ -513,6 +513,6 @@ class Shard:
             if self.closed
             else "the database could not be written to; whether this took effect is not known"
         )
-        self._pass_on(write.uuid)
+        self.release(write.uuid)
         if write.ack is not None:
             write.ack.settle()

@@ -506,6 +506,21 @@ def test_what_was_decided_before_a_restart_is_not_written_after_it(host: Recordi
     assert shard.try_hold(one.uuid)
 
 
+def test_a_row_set_aside_comes_back_when_its_operation_is_refused_after_a_restart(
+    host: RecordingHost,
+) -> None:
+    one = timer("a", at=host.now() + 10)
+    shard = opened(host, one)
+    assert shard.try_hold(one.uuid)
+    generation = shard.generation
+    shard.failed([])
+    shard.restart(Lease(0, 2, "node"))
+    shard.step(host.now())
+    deliver(shard, host, one)
+    shard.stage(Write(one.uuid, remove=one), generation=generation)
+    fire(shard, host, one)
+
+
 def test_a_superseded_shard_writes_and_fires_nothing_more(host: RecordingHost) -> None:
     running, waiting = timer("a", at=host.now() + 10), timer("b", at=host.now() + 20)
     shard = opened(host, running, waiting)
