@@ -124,6 +124,22 @@ async def test_a_reused_connection_reset_without_a_byte_is_resent_once(asking: A
         assert peer.connections == 2
 
 
+async def test_a_reused_connection_dropped_after_a_while_is_not_resent(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "RESEND_S", 0.0)
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(OK)
+        await connection.request()
+
+    async with serving(script) as peer:
+        assert await asking.ask(peer.url()) == Answer(200, b"ok")
+        assert "without an answer" in await asking.error(peer.url())
+        assert peer.connections == 1
+
+
 async def test_what_was_resent_is_not_resent_again(asking: Asking) -> None:
     requests = 0
 

@@ -27,6 +27,9 @@ from duetime.retry import Answer
 IDLE_CONNECTIONS_MAX = 1_000
 IDLE_S = 15.0
 """A connection is closed when it was idle for this long, and up to half as long again."""
+RESEND_S = 1.0
+"""A server's close of an idle connection that crosses our request is seen within a round trip.
+What closes later had the request, and may have acted on it: sent again, it would be a duplicate."""
 
 
 class HttpClient:
@@ -66,7 +69,7 @@ class HttpClient:
         waiting = self._idle.get(target.origin)
         if waiting:
             self._idle_count -= 1
-            exchange.resendable = True
+            exchange.resend_until = self._loop.time() + RESEND_S
             waiting.pop().begin(exchange)
         else:
             self._connect(exchange)
@@ -136,9 +139,12 @@ class HttpClient:
     def fail(self, exchange: Exchange, error: str) -> None:
         self.finish(exchange, Answer(0, b"", error))
 
+    def may_resend(self, exchange: Exchange) -> bool:
+        return self._loop.time() < exchange.resend_until
+
     def resend(self, exchange: Exchange) -> None:
         """Once, on a fresh connection: the server had closed the reused one, unread."""
-        exchange.resendable = False
+        exchange.resend_until = 0.0
         self._connect(exchange)
 
     # Connecting.

@@ -34,7 +34,8 @@ class Exchange(Struct, eq=False):
     request: bytes
     timeout_s: float
     done: Done
-    resendable: bool = False
+    resend_until: float = 0.0
+    """Until when, in the loop's time, a connection lost without a byte is no answer."""
     holder: Connection | asyncio.Task[None] | None = None
     watch: set[Exchange] = field(default_factory=set)
     """Where its deadline is kept; what is taken out of there never expires."""
@@ -210,7 +211,7 @@ class Connection(asyncio.Protocol):
         self.drop()
         if exchange is None:
             return
-        if not self._received and exchange.resendable:
+        if not self._received and self._client.may_resend(exchange):
             self._client.resend(exchange)
         elif not self._received:
             self._client.fail(
