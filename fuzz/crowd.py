@@ -81,7 +81,7 @@ async def _run(duetime: Duetime, receiver: ReceiverProcess, report: Report) -> N
     report.add("timers on time meanwhile", len(late))
     report.add("late at the 99th percentile", p99, " ms")
     report.add("slowest /health", int(slowest_health_s * 1000), " ms")
-    report.add("memory", before, f" to {most} MiB, {again} with a second crowd")
+    report.add("of memory", before, f" MiB, {most} with the crowd, {again} with a second one")
 
 
 async def _create_timers(duetime: Duetime, receiver: ReceiverProcess) -> dict[str, int]:
