@@ -16,7 +16,18 @@ from duetime.writes import Attempt
 from sim import checkers
 from sim.checkers import Broken
 from sim.clock import SimClock
-from sim.facts import UNTIL_EVER, Meaning, Op, OpKind, OpResult, Policy, Sent, State, TimerFacts
+from sim.facts import (
+    UNTIL_EVER,
+    Meaning,
+    Op,
+    OpKind,
+    OpResult,
+    Policy,
+    Sent,
+    State,
+    TimerFacts,
+    same_schedule,
+)
 from sim.loop import Schedule
 from sim.store import Receipt
 
@@ -179,7 +190,7 @@ class Ledger:
                 if op is not None:
                     op.landed_us = self.schedule.now_us
         else:
-            sent = self._answered(owner, facts, lambda timer: checkers.same_schedule(timer, row))
+            sent = self._answered(owner, facts, lambda timer: same_schedule(timer, row))
             if sent is not None:
                 self._concluded(facts, sent, put)
             else:
@@ -204,7 +215,7 @@ class Ledger:
             return  # Written once more after a failure that was none.
         gone = remove or (finished.timer if finished else None)
         assert gone is not None
-        sent = self._answered(owner, facts, lambda timer: checkers.same_schedule(timer, gone))
+        sent = self._answered(owner, facts, lambda timer: same_schedule(timer, gone))
         op = None
         if sent is None:
             op = next((op for op in facts.ops if op.kind == "cancel" and op.may_land), None)
@@ -250,7 +261,7 @@ class Ledger:
     def _under_way(self, owner: str, facts: TimerFacts, row: Timer) -> Sent | None:
         shard = self.processes[owner].node.shards.get(facts.shard)
         for sent in facts.sent:
-            if sent.attempt.shard is shard and checkers.same_schedule(sent.timer, row):
+            if sent.attempt.shard is shard and same_schedule(sent.timer, row):
                 return sent
         return None
 
@@ -281,11 +292,11 @@ class Ledger:
         host = self.processes[process]
         wall = host.clock.now()
         stale = not self.owns(attempt.shard.lease)
-        self.note(process, "fired", *facts.key, _token(timer), attempt.number, "stale" if stale else "")
-        self.check(checkers.fires_not_early, facts, timer, wall, host.clock.lead_ms())
-        self.check(
-            checkers.attempts_stay_within_policy, facts, attempt, self._policy(timer)
+        self.note(
+            process, "fired", *facts.key, _token(timer), attempt.number, "stale" if stale else ""
         )
+        self.check(checkers.fires_not_early, facts, timer, wall, host.clock.lead_ms())
+        self.check(checkers.attempts_stay_within_policy, facts, attempt, self._policy(timer))
         self.check(checkers.fires_once_for_each_owner, facts, attempt, process)
         if stale:
             # Until membership tells a node that it was superseded, it cannot know.
@@ -345,16 +356,14 @@ class Ledger:
 
     def _matches(self, state: State, view: View) -> bool:
         if view.status in ("pending", "executing"):
-            return state.row is not None and checkers.same_schedule(state.row, view.timer)
+            return state.row is not None and same_schedule(state.row, view.timer)
         if state.row is not None or state.finished is None:
             return False
         if self._strict_clocks:
             return (state.finished.status, state.finished.at) == (view.status, view.updated_at)
         return True
 
-    def _explains(
-        self, facts: TimerFacts, state: State, error: RequestError, process: str
-    ) -> bool:
+    def _explains(self, facts: TimerFacts, state: State, error: RequestError, process: str) -> bool:
         if isinstance(error, TimerExecuting):
             return any(sent.process == process for sent in facts.sent)
         if state.row is not None:
@@ -370,4 +379,3 @@ class Ledger:
 
 def _token(timer: Timer | None) -> str:
     return (timer.metadata or b"?").decode() if timer is not None else "-"
-

@@ -94,9 +94,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "rows of executing timers are believed": (
         Edit(_SHARD + "_unknown", "attempt = executing.get(uuid)", "attempt = None"),
     ),
-    "rows of held keys are believed": (
-        Edit(_SHARD + "_unknown", "if uuid in held:", "if False:"),
-    ),
+    "rows of held keys are believed": (Edit(_SHARD + "_unknown", "if uuid in held:", "if False:"),),
     "rows set aside are not brought back": (
         Edit(_SHARD + "release", "if aside is not None:", "if False:"),
     ),
@@ -143,9 +141,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "an outcome that waited for a create is written after it": (
-        Edit(
-            _SHARD + "_pass_on", "if self.executing.get(uuid) is attempt:", "if True:"
-        ),
+        Edit(_SHARD + "_pass_on", "if self.executing.get(uuid) is attempt:", "if True:"),
     ),
     "a retry is written as a removal and then a put": (
         Edit(
@@ -170,12 +166,8 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "outcomes are written whoever owned the shard meanwhile": (
         Edit(_NODE + "_recover", "if lease.version == shard.lease.version + 1:", "if True:"),
     ),
-    "a restart keeps the generation": (
-        Edit(_SHARD + "restart", "self._generation += 1", "pass"),
-    ),
-    "a restart keeps the window": (
-        Edit(_SHARD + "restart", "self.window = Window()", "pass"),
-    ),
+    "a restart keeps the generation": (Edit(_SHARD + "restart", "self._generation += 1", "pass"),),
+    "a restart keeps the window": (Edit(_SHARD + "restart", "self.window = Window()", "pass"),),
     "timers are fired 50 ms ahead": (
         Edit(_WINDOW + "take_due", "live = self._live", "live = self._live; now += 50"),
         Edit(_SHARD + "start", "if timer.execute_at > now:", "if False:"),
@@ -201,9 +193,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         Edit(_FIRING + "_finish", "Finished(timer, status,", 'Finished(timer, "completed",'),
     ),
     "a completed timer leaves no history": (
-        Edit(
-            _FIRING + "_finish", "namespace.history_retention_s > 0", "False"
-        ),
+        Edit(_FIRING + "_finish", "namespace.history_retention_s > 0", "False"),
     ),
     "history is deleted at once": (
         Edit(_NODE + "_purge", "namespace.history_retention_s * 1000", "0"),
@@ -227,7 +217,11 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         Edit(_FIRING + "_serve_blocked", "and self.in_flight < limits.in_flight_max", ""),
     ),
     "a deferred timer is forgotten": (
-        Edit(_SHARD + "defer", "self._stage(Write(timer.uuid, put=put))", "self.window.drop(timer.uuid)"),
+        Edit(
+            _SHARD + "defer",
+            "self._stage(Write(timer.uuid, put=put))",
+            "self.window.drop(timer.uuid)",
+        ),
     ),
     "an update keeps the attempts": (
         Edit("duetime.service:Service._changed", "attempts=0,", "attempts=old.attempts,"),
@@ -263,7 +257,9 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "a lost shard is not claimed again": (
-        Edit(_NODE + "_upkeep", "if len(self.shards) < self.namespaces.num_shards_max()", "if False"),
+        Edit(
+            _NODE + "_upkeep", "if len(self.shards) < self.namespaces.num_shards_max()", "if False"
+        ),
     ),
 }
 
@@ -307,5 +303,5 @@ def _edited(original: Any, edit: Edit) -> Any:
     if source.count(edit.old) != 1:
         raise LookupError(f"{edit.where} has {source.count(edit.old)} times: {edit.old}")
     made: dict[str, Any] = {}
-    exec(source.replace(edit.old, edit.new), original.__globals__, made)  # noqa: S102
+    exec(source.replace(edit.old, edit.new), original.__globals__, made)
     return made[original.__name__]

@@ -7,7 +7,9 @@ frozen, or have been told that the call failed. What takes effect does so on the
 side: killing a node does not recall what it sent.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -111,11 +113,8 @@ class Connection:
 
     async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
         if not self._db.weather.partitioned:
-            return await self._call(lambda receipt: self._apply(batches, receipt), writes=True)
-        calls = [
-            self._begin(lambda receipt, batch=batch: self._apply([batch], receipt), writes=True)
-            for batch in batches
-        ]
+            return await self._call(partial(self._apply, batches), writes=True)
+        calls = [self._begin(partial(self._apply, [batch]), writes=True) for batch in batches]
         lost: set[int] = set()
         failure: StoreUnavailable | None = None
         for call in calls:
@@ -186,11 +185,13 @@ class Connection:
     async def _call(self, effect: Callable[[Receipt], T], *, writes: bool = False) -> T:
         return await self._begin(effect, writes=writes)
 
-    def _begin(self, effect: Callable[[Receipt], T], *, writes: bool = False) -> Any:
+    def _begin(
+        self, effect: Callable[[Receipt], T], *, writes: bool = False
+    ) -> "asyncio.Future[T]":
         """Send the call off; a future of its answer."""
         db, weather, draw = self._db, self._db.weather, self._db.random.random
         loop = self._loop
-        answer = loop.create_future()
+        answer: asyncio.Future[T] = loop.create_future()
         receipt = Receipt()
         low, high = weather.latency_ms
         there_s = (low + (high - low) * draw() ** 3) / 1000
@@ -210,7 +211,7 @@ class Connection:
         fate -= weather.error_after
         late = writes and 0 <= fate < weather.late
 
-        def tell(value: T | None, error: str | None) -> None:
+        def tell(value: Any, error: str | None) -> None:
             receipt.told, receipt.told_us = error is None, db.schedule.now_us
             if answer.done():
                 return
@@ -230,7 +231,7 @@ class Connection:
                 if not late:
                     db.loop.call_later(back_s, to_node, value, error)
 
-        def to_node(value: T | None, error: str | None) -> None:
+        def to_node(value: Any, error: str | None) -> None:
             loop.call_soon(tell, value, error)
 
         if late:

@@ -70,9 +70,7 @@ class Weather:
 
 def draw(random: Random) -> Weather:
     """The world of this seed."""
-    mood: Mood = random.choices(
-        ("calm", "fair", "rough", "terrible"), weights=(2, 3, 4, 3)
-    )[0]
+    mood: Mood = random.choices(("calm", "fair", "rough", "terrible"), weights=(2, 3, 4, 3))[0]
     busy = random.randint(1, 3)
     weather = Weather(
         mood=mood,

@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from duetime.errors import RequestError, TimerExecuting, TimerNotFound, Unavailable
-from duetime.model import DEFAULT_NAMESPACE, Namespace, RetryPolicy, View
+from duetime.errors import RequestError, TimerNotFound, Unavailable
+from duetime.model import DEFAULT_NAMESPACE, Namespace, Reply, RetryPolicy, View
 from duetime.requests import Changes, NewTimer, Selection
 from duetime.service import Service
 from sim import checkers
-from sim.facts import UNTIL_EVER, Op, Policy, TimerFacts
+from sim.facts import UNTIL_EVER, Op, Policy, TimerFacts, same_schedule
 from sim.ledger import Ledger
 from sim.loop import ProcessLoop
 from sim.process import ConnectionLost, GaveUp, Process
@@ -31,6 +31,7 @@ POLICIES = {
     RetryPolicy(max_attempts_duration="20s"): Policy(None, 20_000, 1_000, 2.0, 300_000),
     RetryPolicy(max_attempts=1): Policy(1, None, 1_000, 2.0, 300_000),
 }
+REPLIES: tuple[Reply, ...] = ("v1", "v1", "v1", "rest")
 ANSWER_S_MAX = 20.0
 
 
@@ -226,9 +227,7 @@ class Workload:
     async def create_many(
         self, process: Process, keys: list[tuple[str, str]], times: list[int], url: str | None
     ) -> None:
-        news = [
-            self._new_timer(process, key, at, url) for key, at in zip(keys, times, strict=True)
-        ]
+        news = [self._new_timer(process, key, at, url) for key, at in zip(keys, times, strict=True)]
         await self._request(
             process,
             [op for op, _ in news],
@@ -239,7 +238,7 @@ class Workload:
         op = self._ledger.asked(process.name, "update", key, at)
         assert op.token is not None
         changes = Changes(execute_at=UNSET if at is None else at, metadata=op.token)
-        reply = self._random.choice(("v1", "v1", "rest"))
+        reply = self._random.choice(REPLIES)
         await self._request(
             process, [op], lambda service: service.update(*key, changes, reply=reply)
         )
@@ -303,7 +302,7 @@ class Workload:
                 missing.append(facts)
             elif len(mine) > 1:
                 twice.append(str(facts))
-            elif not checkers.same_schedule(mine[0].timer, state.row):
+            elif not same_schedule(mine[0].timer, state.row):
                 stands = checkers.shown(state.row)
                 wrong.append(f"{facts} as {checkers.shown(mine[0].timer)}; it is {stands}")
         ledger.check(checkers.a_list_shows_each_once, namespace, missing, twice, wrong)
@@ -313,7 +312,7 @@ class Workload:
     ) -> tuple[Op, NewTimer]:
         random = self._random
         op = self._ledger.asked(process.name, "create", key, at)
-        reply = random.choice(("v1", "v1", "v1", "rest"))
+        reply = random.choice(REPLIES)
         return op, NewTimer(
             namespace=key[0],
             id=key[1],
@@ -374,9 +373,7 @@ class Workload:
     def _expect_an_answer(
         self, facts: TimerFacts | None, what: str, outcome: object, asked_us: int
     ) -> None:
-        if not self.must_succeed or not isinstance(
-            outcome, (Unavailable, GaveUp, ConnectionLost)
-        ):
+        if not self.must_succeed or not isinstance(outcome, (Unavailable, GaveUp, ConnectionLost)):
             return
         waited_s = (self._ledger.schedule.now_us - asked_us) / 1e6
         why = str(outcome) or type(outcome).__name__

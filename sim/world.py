@@ -17,8 +17,8 @@ from sim.loop import Livelock, ProcessLoop, Schedule
 from sim.pending import pending
 from sim.process import Process
 from sim.receivers import Receivers
-from sim.store import Database, StoreWeather
-from sim.weather import Weather, draw
+from sim.store import Database
+from sim.weather import StoreWeather, draw
 from sim.workload import POLICIES, Workload, known_namespaces, namespaces
 
 SETTLE_S = 100.0  # Callbacks that hang, timers that were deferred, backlogs: then all is well.
@@ -44,15 +44,11 @@ class World:
         )
         self.ledger.policies = POLICIES
         self.ledger.why = self.why
-        self.database = Database(
-            self.schedule, self.loop, StoreWeather(), Random(f"{seed}:store")
-        )
+        self.database = Database(self.schedule, self.loop, StoreWeather(), Random(f"{seed}:store"))
         self.database.weather.partitioned = weather.store.partitioned
         self.database.weather.writes_in_flight_max = weather.store.writes_in_flight_max
         self.database.witness = self.ledger
-        self.receivers = Receivers(
-            self.schedule, Random(f"{seed}:receivers"), weather.receivers
-        )
+        self.receivers = Receivers(self.schedule, Random(f"{seed}:receivers"), weather.receivers)
         self.processes: list[Process] = []
         self.workload = Workload(
             self.loop,
@@ -113,11 +109,8 @@ class World:
         self._boot("a")
         await self._until_served()
         for arguments in namespaces(Random(f"{self.seed}:namespaces")):
-            await self._serving().request(
-                lambda service, arguments=arguments: service.create_namespace(**arguments),
-                client=self.loop,
-            )
-        known = await self._serving().request(lambda service: service.namespaces(), client=self.loop)
+            await self._ask("create_namespace", **arguments)
+        known = await self._ask("namespaces")
         self.ledger.namespaces = known_namespaces(known)
         calm = weather.mood == "calm"
         self._expect(calm)
@@ -130,6 +123,11 @@ class World:
         await self.workload.play(12, PROVE_S)
         await asyncio.sleep(LATE_MS_MAX / 1000)
         await self._prove()
+
+    async def _ask(self, method: str, **arguments: Any) -> Any:
+        return await self._serving().request(
+            lambda service: getattr(service, method)(**arguments), client=self.loop
+        )
 
     def _expect(self, all_is_well: bool) -> None:
         """From now on, nothing may be late and no request may fail; or again anything may."""
@@ -182,7 +180,10 @@ class World:
             ("unrecorded outcomes at rest", firing.unrecorded - firing.in_flight),
             ("destinations at rest", len(firing._destinations) - len(self.receivers.by_name)),
             ("keys held at rest", sum(len(shard._held) for shard in process.node.shards.values())),
-            ("rows aside at rest", sum(len(shard._aside) for shard in process.node.shards.values())),
+            (
+                "rows aside at rest",
+                sum(len(shard._aside) for shard in process.node.shards.values()),
+            ),
         ):
             self.ledger.check(checkers.memory_stays_bounded, process.name, what, count, 0)
 

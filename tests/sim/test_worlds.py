@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from sim.mutants import MUTANTS, hunt, mutated
 from sim.world import World
 
