@@ -22,7 +22,7 @@ from chaos.receiver import ROOT, ReceiverProcess
 from duetime.clock import SystemClock
 
 NAMESPACES: dict[str, dict[str, object]] = {
-    "default": {},
+    "default": {"minDelaySeconds": 0},
     "billing": {
         "numShards": 4,
         "minDelaySeconds": 0,
@@ -33,6 +33,7 @@ NAMESPACES: dict[str, dict[str, object]] = {
 FORGETFUL = frozenset({"forgetful"})
 SETTLE_S_MAX = 90.0
 POLL_S = 0.25
+READY_POLL_S = 0.02
 READY_S_MAX = 30.0
 LIST_PAGE = 200
 _UNFINISHED = """
@@ -158,23 +159,29 @@ class World:
         return at + max(offsets)
 
     async def ready(self) -> None:
-        """Wait until a write succeeds."""
+        """Wait until a timer can be created, and canceled again."""
+        key = {"namespace": "default"}
+        probe = {
+            "id": "probe",
+            "executeAt": "2099-01-01T00:00:00Z",
+            "callbackUrl": self.receiver.url,
+            "payload": {"key": "probe", "revision": 0},
+        }
         async with asyncio.timeout(READY_S_MAX), self.client() as session:
-            body = {"name": "default", "minDelaySeconds": 0}
-            while True:
-                async with session.post(self.url("/namespaces/update"), json=body) as response:
-                    if response.status == 200:
-                        return
-                await asyncio.sleep(POLL_S)
+            for path, body in (("create", key | probe), ("delete", key | {"timerId": "probe"})):
+                while not await self._done(session, path, body):
+                    await asyncio.sleep(READY_POLL_S)
+
+    async def _done(self, session: aiohttp.ClientSession, path: str, body: object) -> bool:
+        async with session.post(self.url(f"/timers/{path}"), json=body) as response:
+            return response.status != 503
 
     async def create_namespaces(self) -> None:
-        await self.ready()
         async with self.client() as session:
             for name, fields in NAMESPACES.items():
-                if fields:
-                    body = {"name": name, **fields}
-                    async with session.post(self.url("/namespaces/create"), json=body) as response:
-                        assert response.status == 200, await response.text()
+                path = self.url(f"/namespaces/{'update' if name == 'default' else 'create'}")
+                async with session.post(path, json={"name": name, **fields}) as response:
+                    assert response.status == 200, await response.text()
 
     # -- the end --------------------------------------------------------------------------
 
