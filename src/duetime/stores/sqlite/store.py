@@ -269,7 +269,7 @@ def reading(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _connect(path: Path, *, cache_kib: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, cached_statements=64
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, cached_statements=256
     )
     try:
         connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
