@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: help setup run test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
 

@@ -240,7 +240,7 @@ class Firing:
         timer, shard = attempt.timer, attempt.shard
         means = verdict(timer.reply, answer)
         if means is COMPLETED or isinstance(means, Completed):
-            return self._finish(attempt, "completed", now, timer.last_error)
+            return self._finish(attempt, "completed", now, None)
         if isinstance(means, Rescheduled):
             at = means.at
             if at <= now:

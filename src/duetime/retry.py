@@ -70,13 +70,17 @@ def verdict(reply: Reply, answer: Answer) -> Verdict:
         return Failed(answer.error or f"HTTP {answer.status}", True)
     if answer.status != 200 or answer.error is not None:
         given_up = 400 <= answer.status <= 499 and answer.status not in (408, 429)
-        return Failed(answer.error or f"HTTP {answer.status}", not given_up)
+        # Only a 2xx has no error of its own, and its sender will wonder what is wrong with it.
+        error = answer.error or f"HTTP {answer.status}, not 200 with a verdict"
+        return Failed(error, not given_up)
     return _v1_verdict(answer.body)
 
 
 def _v1_verdict(body: bytes) -> Verdict:
     if body in _PLAIN_OK:
         return COMPLETED
+    if not body:
+        return Failed("HTTP 200 without a valid verdict: the body is empty", True)
     try:
         response = _decode(body)
     except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError) as error:

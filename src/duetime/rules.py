@@ -102,6 +102,8 @@ def v1_execute_at(execute_at: int, now: int, min_delay_s: int) -> int:
 
 def rest_execute_at(execute_at: int, now: int, min_delay_s: int) -> int:
     """When a REST timer fires: it must be more than five seconds ahead."""
+    if execute_at <= now:
+        raise InvalidInput("must be in the future", "execute_at")
     if execute_at <= now + REST_AHEAD_MS_MIN:
         raise InvalidInput("must be in the future, more than 5 seconds ahead", "execute_at")
     return execute_at

@@ -24,8 +24,8 @@ V1_PATHS = [
 ]
 V1_NOWHERE = ["/namespaces/", "/namespaces/drop", "/api/v1", "/api/v1/", "/api/v1/timers"]
 REST_ALLOW = {
-    "/timers": "GET, POST",
-    f"/timers/{UNKNOWN_ID}": "DELETE, GET, PUT",
+    "/timers": "GET, HEAD, POST",
+    f"/timers/{UNKNOWN_ID}": "DELETE, GET, HEAD, PUT",
     "/health": "GET, HEAD",
     "/healthz": "GET, HEAD",
     "/openapi.json": "GET, HEAD",
@@ -53,7 +53,7 @@ async def test_without_the_key_nothing_is_done_or_told(server: Server, key: str 
             check(await server.ask(method, path, key=key), "v1", 401, "UNAUTHORIZED")
     for path in [*REST_ALLOW, *REST_NOWHERE]:
         for method in ("GET", "POST", "PATCH"):
-            if not (path.startswith("/health") and method == "GET"):
+            if not path.startswith("/health"):
                 reply = await server.ask(method, path, key=key)
                 check(reply, "rest", 401, 4)
                 assert reply.json["message"] == "unauthorized"
@@ -85,6 +85,11 @@ async def test_the_name_of_the_key_header_is_read_in_any_case(server: Server) ->
     assert reply.status == 200
 
 
+async def test_blanks_around_the_key_are_no_part_of_it(server: Server) -> None:
+    reply = await server.ask("GET", "/timers", key=f"  {KEY} \t ")
+    assert reply.status == 200
+
+
 @pytest.mark.parametrize("path", V1_PATHS)
 async def test_v1_is_posted_to_and_nothing_else(server: Server, path: str) -> None:
     for method in METHODS:
@@ -94,6 +99,27 @@ async def test_v1_is_posted_to_and_nothing_else(server: Server, path: str) -> No
             assert reply.headers["allow"] == "POST"
     head = await server.ask("HEAD", path)
     assert (head.status, head.headers["allow"], head.body) == (405, "POST", b"")
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz"])
+async def test_health_asks_nobody_for_the_key_whatever_the_method(
+    server: Server, path: str
+) -> None:
+    for key in (None, "wrong"):
+        assert (await server.ask("GET", path, key=key)).status == 200
+        check(await server.ask("POST", path, key=key), "rest", 405, 2)
+
+
+@pytest.mark.parametrize("path", REST_ALLOW)
+async def test_whatever_can_be_read_has_a_head(server: Server, path: str) -> None:
+    full = await server.ask("GET", path)
+    head = await server.ask("HEAD", path)
+    assert (head.status, head.body) == (full.status, b"")
+    assert head.headers["content-length"] == str(len(full.body))
+
+
+async def test_a_head_asks_for_the_key_too(server: Server) -> None:
+    assert (await server.ask("HEAD", "/timers", key=None)).status == 401
 
 
 @pytest.mark.parametrize(("path", "allow"), REST_ALLOW.items())

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from duetime import __version__
 from duetime.http import rest, rest_types, v1, v1_types
@@ -15,7 +14,7 @@ from tests.http.test_admission import V1_PATHS
 
 ROOT = Path(__file__).parents[2]
 REST_PATHS = ["/timers", "/timers/{id}", "/health", "/healthz"]
-METHODS = {"get", "put", "post", "delete", "head"}
+METHODS = {"get", "put", "post", "delete"}
 
 
 async def document(server: Server) -> Any:
@@ -183,14 +182,6 @@ async def test_what_is_served_fits_the_document(server: Server) -> None:
         change = {"metadata": [1]} if method == "put" else None
         fits("/timers/{id}", method, await server.ask(method.upper(), f"/timers/{own}", change))
         fits("/timers/{id}", method, await server.ask(method.upper(), "/timers/17", change))
-
-
-@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
-async def test_both_documents_have_a_head(server: Server, path: str) -> None:
-    full = await server.ask("GET", path)
-    head = await server.ask("HEAD", path)
-    assert (head.status, head.body) == (200, b"")
-    assert head.headers["content-length"] == str(len(full.body))
 
 
 async def test_the_page_is_one_file_that_runs_nothing_but_its_own_script(server: Server) -> None:

@@ -112,17 +112,23 @@ async def test_a_retry_policy_is_taken_and_shown_where_there_is_one(server: Serv
     assert full["retry_policy"] == policy
 
 
-@pytest.mark.parametrize("ahead_ms", [-1_000, 0, 4_900])
+@pytest.mark.parametrize(
+    ("ahead_ms", "message"),
+    [
+        (-1_000, "execute_at must be in the future"),
+        (0, "execute_at must be in the future"),
+        (4_900, "execute_at must be in the future, more than 5 seconds ahead"),
+    ],
+)
 async def test_an_instant_less_than_five_seconds_ahead_is_refused(
-    server: Server, ahead_ms: int
+    server: Server, ahead_ms: int, message: str
 ) -> None:
     near = format_instant(server.node.clock.now() + ahead_ms)
     short = await created(server)
     for method, path in (("POST", "/timers"), ("PUT", f"/timers/{short['id']}")):
         reply = await server.ask(method, path, new_rest_timer(execute_at=near))
         assert reply.status == 400
-        assert reply.json["message"].startswith("execute_at must be in the future")
-        assert (reply.json["code"], reply.json["data"]) == (2, None)
+        assert reply.json == {"code": 2, "message": message, "data": None}
 
 
 async def test_an_id_in_capitals_is_the_same_id(server: Server) -> None:

@@ -264,6 +264,14 @@ def test_with_a_policy_a_failure_is_tried_again_until_it_is_spent() -> None:
     assert [f.attempts for f in batch.finished] == [3]
 
 
+def test_a_timer_completed_after_a_failure_has_no_error() -> None:
+    world = World(Bounds())
+    world.due(timer("a", at=world.clock.now(), attempts=1, last_error="HTTP 503", retry=POLICY))
+    world.answer("a", OK)
+    (finished,) = world.shard.take_batch(10, 10)[0].finished
+    assert (finished.status, finished.attempts, finished.last_error) == ("completed", 2, None)
+
+
 def test_the_policy_of_the_namespace_serves_timers_without_one() -> None:
     namespace = Namespace(
         name="default",

@@ -110,7 +110,13 @@ def test_on_v1_the_past_is_refused_and_the_near_future_rounded_up() -> None:
 
 
 def test_on_rest_it_must_be_more_than_five_seconds_ahead() -> None:
-    for execute_at in (NOW - 1, NOW + 5_000):
+    near = "must be in the future, more than 5 seconds ahead"
+    for execute_at, problem in (
+        (NOW - 1, "must be in the future"),
+        (NOW, "must be in the future"),
+        (NOW + 1, near),
+        (NOW + 5_000, near),
+    ):
         error = refused(lambda at=execute_at: rules.rest_execute_at(at, NOW, 60))  # type: ignore[misc]
-        assert error.field == "execute_at"
+        assert (error.field, error.problem) == ("execute_at", problem)
     assert rules.rest_execute_at(NOW + 5_001, NOW, 60) == NOW + 5_001

@@ -47,6 +47,10 @@ class App:
         self._routes: dict[str, dict[str, Route]] = {}
         for route in (*v1.routes, *rest.routes):
             self._routes.setdefault(route.path, {})[route.method] = route
+        for methods in self._routes.values():
+            if "GET" in methods:  # HTTP asks it of every server; what is sent has no body then.
+                methods["HEAD"] = methods["GET"]
+        self._open_paths = frozenset(route.path for route in rest.routes if route.open_to_all)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -63,7 +67,7 @@ class App:
         methods, tail = self._find(path)
         route = None if methods is None else methods.get(scope["method"])
         try:
-            if (route is None or not route.open_to_all) and not self._has_key(exchange):
+            if path not in self._open_paths and not self._has_key(exchange):
                 return await _turned_away(route, exchange)
             if methods is None or route is None:
                 _lost(scope["method"], methods)
@@ -88,7 +92,8 @@ class App:
 
     def _has_key(self, exchange: Exchange) -> bool:
         key = exchange.headers.get(b"x-api-key")
-        return key is not None and hmac.compare_digest(key, self._api_key)
+        # The parser leaves the blanks behind a value, which are no part of it.
+        return key is not None and hmac.compare_digest(key.rstrip(b" \t"), self._api_key)
 
 
 async def _turned_away(route: Route | None, exchange: Exchange) -> Answer:

@@ -15,7 +15,7 @@ _HTML = b"text/html; charset=utf-8"
 
 
 def routes(v1: Surface, rest: Surface) -> tuple[Route, ...]:
-    """Both documents about `v1` and `rest`, for both of GET and HEAD."""
+    """Both documents about `v1` and `rest`."""
     described = encode(document(v1.routes, rest.routes))
     page = files("duetime.http").joinpath("docs.html").read_bytes()
     policy = _policy(page)
@@ -23,8 +23,7 @@ def routes(v1: Surface, rest: Surface) -> tuple[Route, ...]:
     # The same page asks for the key: a browser cannot send it along with an address.
     asking = _answering(Answer(401, page, policy, _HTML))
     return tuple(
-        Route(method=method, path=path, handle=handle, summary=summary, keyless=keyless)
-        for method in ("GET", "HEAD")
+        Route(method="GET", path=path, handle=handle, summary=summary, keyless=keyless)
         for path, handle, summary, keyless in (
             ("/openapi.json", shown[0], "This document", None),
             ("/docs", shown[1], "This document as a page", asking),

@@ -54,7 +54,7 @@ _LIST_PARAMETERS = (
 def _routes(handlers: Rest) -> tuple[Route, ...]:
     health = tuple(
         Route(
-            method=method,
+            method="GET",
             path=path,
             handle=handlers.health,
             summary="Whether the database answers; needs no key",
@@ -64,7 +64,6 @@ def _routes(handlers: Rest) -> tuple[Route, ...]:
             open_to_all=True,
         )
         for path in ("/health", "/healthz")
-        for method in ("GET", "HEAD")
     )
     return (
         Route(
