@@ -56,8 +56,15 @@ class Duetime:
             return response.status, json.loads(text) if text else None
 
     async def v1(self, path: str, **body: object) -> Any:
-        """The answer of a V1 operation that must succeed."""
-        status, answer = await self.call("POST", f"/{path}", {"namespace": "default"} | body)
+        """The answer of a V1 operation on timers that must succeed."""
+        return await self._succeeding(path, {"namespace": "default"} | body)
+
+    async def namespace(self, name: str, **settings: object) -> Any:
+        """The new namespace."""
+        return await self._succeeding("namespaces/create", {"name": name} | settings)
+
+    async def _succeeding(self, path: str, body: object) -> Any:
+        status, answer = await self.call("POST", f"/{path}", body)
         assert status in (200, 204), answer
         return answer
 
