@@ -150,7 +150,7 @@ def _from_file(path: Path, problems: list[str], *, must_exist: bool) -> dict[str
     for key, value in table.items():
         setting = _BY_KEY.get(key)
         if setting is None:
-            near = difflib.get_close_matches(key, _BY_KEY, n=1)
+            near = difflib.get_close_matches(key.lower(), _BY_KEY, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             problems.append(f"{key!r} is not a setting ({path.name}){hint}")
         elif value != "":

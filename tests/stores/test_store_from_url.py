@@ -43,7 +43,10 @@ def test_a_url_without_a_scheme_is_refused(url: str) -> None:
         store_from_url(url)
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "sqlite://timers.db", "sqlite:timers.db"])
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite:", "sqlite:///", "sqlite://timers.db", "sqlite:timers.db", "sqlite:///:memory:"],
+)
 def test_an_sqlite_url_without_a_file_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="must name a file"):
         store_from_url(url)

@@ -149,6 +149,7 @@ def test_a_broken_rule_names_key_rule_value_and_source(
         ("drain_timeout = 10", "DRAIN_TIMEOUT must be a duration such as"),
         ("callback_allow_networks = [1]", "CALLBACK_ALLOW_NETWORKS must be a list of networks"),
         ("prot = 1", "'prot' is not a setting (duetime.toml); did you mean 'port'?"),
+        ("PORT = 1", "'PORT' is not a setting (duetime.toml); did you mean 'port'?"),
         ("drain_timeout_s = 1", "'drain_timeout_s' is not a setting (duetime.toml); did you mean"),
         ("[server]\nport = 1", "'server' is not a setting (duetime.toml)"),
         ("port = ", "is not valid TOML: "),

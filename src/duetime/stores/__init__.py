@@ -35,7 +35,8 @@ def store_from_url(url: str) -> Store:
 
 def _sqlite_path(rest: str) -> str:
     path = rest.removeprefix("///")
-    if path == rest or not path or "\0" in path:
+    # What SQLite calls `:memory:` has no log beside it, and would forget what was accepted.
+    if path == rest or path in ("", ":memory:") or "\0" in path:
         raise ConfigError(
             "DATABASE_URL must name a file: sqlite:///relative.db or sqlite:////absolute.db"
         )
