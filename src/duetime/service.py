@@ -139,11 +139,14 @@ class Service:
         uuid = timer_uuid(namespace, id)
         key = Key(shard_of(id, scope.num_shards), namespace, id)
         shard = self._shard(key.shard)
+        # Before the store is asked: by its answer the attempt may be over, and the row with it.
+        if (attempt := shard.executing.get(uuid)) is not None:
+            return of_executing(attempt.timer)
         timer = shard.window.get(uuid)
         if timer is None:
             timer = await self._timer_in_store(key)
-        if (attempt := shard.executing.get(uuid)) is not None:
-            return of_executing(attempt.timer)
+            if (attempt := shard.executing.get(uuid)) is not None:
+                return of_executing(attempt.timer)
         if timer is not None:
             return of_pending(timer)
         finished = await self._history(key, scope)

@@ -184,6 +184,23 @@ async def test_while_a_callback_is_under_way_its_timer_is_executing(world: World
     await world.until(status("completed"), "a")
 
 
+async def test_a_timer_that_ends_while_it_is_read_is_never_shown_as_pending(world: World) -> None:
+    world.carrier.answer_at_once = None
+    await world.service.create(world.new("a"))
+    (attempt,) = await world.carrier.until_sent(1)
+    ask = world.node.timers.ask
+
+    async def ask_and_end(key: Key) -> Timer | None:
+        row = await ask(key)
+        attempt.answered(OK)
+        while attempt.shard.executing:
+            await asyncio.sleep(0)
+        return row
+
+    world.node.timers.ask = ask_and_end  # type: ignore[assignment]
+    assert (await world.service.get("default", "a")).status == "executing"
+
+
 async def test_a_create_over_an_executing_timer_fires_again_and_the_old_answer_is_void(
     world: World,
 ) -> None:
