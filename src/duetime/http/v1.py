@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Raw, structs
 
-from duetime import model
+from duetime import model, rules
 from duetime.errors import (
     InvalidInput,
     NamespaceExists,
@@ -38,7 +38,7 @@ from duetime.http.problems import (
     shown,
 )
 from duetime.http.routes import Request, Route
-from duetime.instants import format_instant, parse_duration
+from duetime.instants import format_instant
 from duetime.model import INSTANT_MAX, RetryPolicy, View
 from duetime.service import Changes, NamespaceChanges, NewTimer, Selection, Service
 from duetime.store import ListCursor
@@ -276,8 +276,9 @@ def _policy(given: v1.RetryPolicyInput | None) -> RetryPolicy | None:
     if given.max_retries is not None:
         if attempts is not None:
             raise Refusal("cannot stand beside maxAttempts", ("retryPolicy", "maxRetries"))
-        if given.max_retries < 0:
-            raise Refusal("must be at least 0", ("retryPolicy", "maxRetries"))
+        if not 0 <= given.max_retries < rules.ATTEMPTS_MAX:
+            problem = f"must lie between 0 and {rules.ATTEMPTS_MAX - 1}"
+            raise Refusal(problem, ("retryPolicy", "maxRetries"))
         attempts = given.max_retries + 1
     if given.max_retry_attempts_duration is not None:
         path = ("retryPolicy", "maxRetryAttemptsDuration")
@@ -285,9 +286,9 @@ def _policy(given: v1.RetryPolicyInput | None) -> RetryPolicy | None:
             raise Refusal("cannot stand beside maxAttemptsDuration", path)
         duration = given.max_retry_attempts_duration
         try:
-            parse_duration(duration)
-        except ValueError as error:
-            raise Refusal(str(error), path) from None
+            rules.check_retry(RetryPolicy(max_attempts_duration=duration))
+        except InvalidInput as error:
+            raise Refusal(error.problem, path) from None
     return RetryPolicy(
         max_attempts=attempts,
         max_attempts_duration=duration,
