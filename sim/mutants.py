@@ -224,11 +224,11 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "an update keeps the attempts": (
-        Edit("duetime.service:Service._changed", "attempts=0,", "attempts=old.attempts,"),
+        Edit("duetime.operations:Operations._changed", "attempts=0,", "attempts=old.attempts,"),
     ),
     "an update is decided before its turn": (
         Edit(
-            "duetime.service:Service.update",
+            "duetime.operations:Operations.update",
             "await shard.hold(uuid)\n    generation = shard.generation\n    try:\n"
             "        timer = await self._pending(shard, uuid, key, scope)\n",
             "timer = await self._pending(shard, uuid, key, scope)\n"
@@ -237,14 +237,14 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "a cancel looks into the window only": (
         Edit(
-            "duetime.service:Service._pending",
+            "duetime.operations:Operations._pending",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),
     ),
     "get believes in its window only": (
         Edit(
-            "duetime.service:Service.get",
+            "duetime.operations:Operations.get",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),

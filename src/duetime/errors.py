@@ -97,8 +97,17 @@ class Unavailable(RequestError):
     """The request cannot be served now. Whether its write took effect is not known."""
 
     def __init__(self, reason: str, *, retry_after_s: int = 1) -> None:
+        self.reason = reason
         self.retry_after_s = retry_after_s
         super().__init__(reason)
+
+
+class ShardMoved(Unavailable):
+    """This node does not own the shard, or does so no more. Nothing took effect."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        super().__init__(f"shard {shard} has moved to another node")
 
 
 class StoreError(DuetimeError):

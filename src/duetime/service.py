@@ -1,10 +1,9 @@
 """What the surfaces call."""
 
-import logging
-from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from duetime import rules
@@ -15,10 +14,6 @@ from duetime.errors import (
     InvalidInput,
     NamespaceNotFound,
     RequestError,
-    StoreError,
-    TimerExecuting,
-    TimerFinished,
-    TimerNotFound,
     Unavailable,
     UnknownNamespace,
 )
@@ -32,18 +27,15 @@ from duetime.model import (
     View,
 )
 from duetime.namespaces import Namespaces
-from duetime.reads import Coalescer
+from duetime.operations import Operations
+from duetime.reads import Coalescer, answer_of
 from duetime.requests import Changes, NamespaceChanges, NewTimer, Selected, Selection
 from duetime.routing import shard_of, timer_uuid
 from duetime.shard import Shard
 from duetime.store import Key, ListQuery, Store
 from duetime.views import list_cursor, of_executing, of_finished, of_pending, select_executing
-from duetime.writes import Acknowledgement, Write
 
 __all__ = ["Changes", "NamespaceChanges", "NewTimer", "Selected", "Selection", "Service"]
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 30
 
@@ -78,130 +70,64 @@ class Service:
         self._engine = engine
         self._config = engine.config
         self._namespaces = engine.namespaces
+        self._operations = Operations(engine)
 
     # -- timers -----------------------------------------------------------------------
 
     async def create(self, new: NewTimer) -> View:
         """Store the timer durably, in place of one of the same key, and see it at once."""
         timer = self._timer(new, self.clock.now())
-        shard = self._shard(timer.shard)
-        ack = Acknowledgement(1)
-        write = Write(timer.uuid, put=timer, ack=ack)
-        if not shard.try_hold(timer.uuid):
-            await shard.hold(timer.uuid)
-        shard.stage(write, generation=shard.generation)
-        await ack.future
-        if write.error is not None:
-            raise write.error
-        self._debug("timer created", timer)
+        await self._operations.put(self._shard(timer.shard), timer)
         return of_pending(timer)
 
     async def create_many(self, news: Sequence[NewTimer]) -> list[View | RequestError]:
         """An answer for each, in their order; of two with one key the later one wins."""
         now = self.clock.now()
         answers: list[View | RequestError] = []
-        staged: list[tuple[int, Write]] = []
-        contended: list[tuple[int, NewTimer]] = []
-        ack = Acknowledgement(1)
+        timers: list[Timer] = []
+        places: list[int] = []
         for index, new in enumerate(news):
             try:
                 timer = self._timer(new, now)
-                shard = self._shard(timer.shard)
             except RequestError as error:
                 answers.append(error)
-                continue
-            answers.append(of_pending(timer))
-            if shard.try_hold(timer.uuid):
-                write = Write(timer.uuid, put=timer, ack=ack)
-                staged.append((index, write))
-                ack.expect(1)
-                shard.stage(write, generation=shard.generation)
-                self._debug("timer created", timer)
             else:
-                contended.append((index, new))
-        ack.settle()
-        await ack.future
-        for index, write in staged:
-            if write.error is not None:
-                answers[index] = write.error
-        # Somebody else is at these keys, or this batch itself was: one after the other.
-        for index, new in contended:
-            try:
-                answers[index] = await self.create(new)
-            except RequestError as error:
-                answers[index] = error
+                answers.append(of_pending(timer))
+                timers.append(timer)
+                places.append(index)
+        failed = await self._operations.put_many(timers)
+        for index, refused in failed.items():
+            answers[places[index]] = refused
         return answers
 
     async def get(self, namespace: str, id: str) -> View:
         """The timer as it stands, or what became of it while history has it."""
-        scope = self._namespace(namespace)
-        rules.check_id(id)
-        uuid = timer_uuid(namespace, id)
-        key = Key(shard_of(id, scope.num_shards), namespace, id)
-        shard = self._shard(key.shard)
-        timer = shard.window.get(uuid)
-        if timer is None:
-            timer = await self._timer_in_store(key)
-        if (attempt := shard.executing.get(uuid)) is not None:
-            return of_executing(attempt.timer)
-        if timer is not None:
-            return of_pending(timer)
-        finished = await self._history(key, scope)
-        if finished is None:
-            raise TimerNotFound(namespace, id)
-        return of_finished(finished)
+        scope, key = self._place(namespace, id)
+        return await self._operations.get(self._shard(key.shard), key, scope)
 
     async def update(self, namespace: str, id: str, changes: Changes, *, reply: Reply) -> View:
         """Change a pending timer; its attempts count anew. `TimerFinished`, `TimerExecuting`."""
-        scope = self._namespace(namespace)
-        self._check(changes)
-        uuid, key, shard = self._place(scope, id)
-        await shard.hold(uuid)
-        generation = shard.generation
-        try:
-            timer = await self._pending(shard, uuid, key, scope)
-            changed = self._changed(timer, changes, scope, reply)
-        except BaseException:
-            shard.release(uuid)
-            raise
-        await _written(shard, Write(uuid, put=changed, ack=Acknowledgement(1)), generation)
-        self._debug("timer updated", changed)
-        return of_pending(changed)
+        scope, key = self._place(namespace, id)
+        changes = self._checked(changes)
+        shard = self._shard(key.shard)
+        return await self._operations.update(shard, key, scope, changes, reply)
 
     async def cancel(self, namespace: str, id: str) -> View:
         """After this returns, the callback is never sent. `TimerFinished`, `TimerExecuting`."""
-        scope = self._namespace(namespace)
-        uuid, key, shard = self._place(scope, id)
-        await shard.hold(uuid)
-        generation = shard.generation
-        try:
-            timer = await self._pending(shard, uuid, key, scope)
-        except BaseException:
-            shard.release(uuid)
-            raise
-        finished = Finished(timer, "canceled", self.clock.now(), timer.attempts, timer.last_error)
-        kept = finished if scope.history_retention_s > 0 else None
-        write = Write(uuid, remove=timer, finished=kept, ack=Acknowledgement(1))
-        await _written(shard, write, generation)
-        self._debug("timer canceled", timer)
-        return of_finished(finished)
+        scope, key = self._place(namespace, id)
+        return await self._operations.cancel(self._shard(key.shard), key, scope)
 
     async def select(self, selection: Selection) -> Selected:
         """One page of a namespace's timers, unfinished ones and history together."""
         scope = self._namespace(selection.namespace)
-        executing = {
-            attempt.timer.uuid: attempt.timer
-            for shard in self._engine.shards.values()
-            for attempt in shard.executing.values()
-            if attempt.timer.namespace == scope.name
-        }
+        executing = {timer.uuid: timer for timer in self._operations.executing(scope.name)}
         if selection.status == "executing":
             return select_executing(selection, list(executing.values()))
         finished: tuple[FinalStatus, ...] = ("completed", "failed", "canceled")
         if selection.status is not None:
             finished = tuple(status for status in finished if status == selection.status)
         limit = selection.limit
-        listing = await self._reading(
+        listing = await answer_of(
             self._engine.store.select(
                 ListQuery(
                     namespace=scope.name,
@@ -262,8 +188,8 @@ class Service:
             created_at=now,
             updated_at=now,
         )
-        await self._reading(self._namespaces.create(namespace))
-        await self._reading(self._engine.own_shards())
+        await answer_of(self._namespaces.create(namespace))
+        await answer_of(self._engine.own_shards())
         return namespace
 
     async def get_namespace(self, name: str) -> Namespace:
@@ -291,7 +217,7 @@ class Service:
                 new = replace(new, min_delay_s=self._min_delay_s(changes.min_delay_s))
             if changes.retry_policy is not UNSET:
                 new = replace(new, retry_policy=_checked(changes.retry_policy))
-            if await self._reading(self._namespaces.replace(new)):
+            if await answer_of(self._namespaces.replace(new)):
                 return new
 
     async def namespaces(self) -> list[Namespace]:
@@ -331,7 +257,8 @@ class Service:
             retry=_checked(new.retry),
         )
 
-    def _check(self, changes: Changes) -> None:
+    def _checked(self, changes: Changes) -> Changes:
+        """The changes, all of them allowed, and nothing left to the defaults of their owner."""
         if changes.callback_url is not UNSET:
             rules.check_url(changes.callback_url)
         if changes.headers is not UNSET and changes.headers:
@@ -342,32 +269,8 @@ class Service:
         if changes.retry is not UNSET:
             _checked(changes.retry)
         if changes.timeout_s is not UNSET:
-            self._timeout_s(changes.timeout_s)
-
-    def _changed(self, old: Timer, changes: Changes, scope: Namespace, reply: Reply) -> Timer:
-        now = self.clock.now()
-        execute_at, scheduled_at = old.execute_at, old.scheduled_at
-        if changes.execute_at is not UNSET:
-            rule = rules.EXECUTE_AT[reply]
-            execute_at = scheduled_at = rule(changes.execute_at, now, scope.min_delay_s)
-        return replace(
-            old,
-            execute_at=execute_at,
-            scheduled_at=scheduled_at,
-            updated_at=now,
-            callback_url=_given(changes.callback_url, old.callback_url),
-            method=_given(changes.method, old.method),
-            headers=_given(changes.headers, old.headers) or None,
-            payload=_given(changes.payload, old.payload),
-            metadata=_given(changes.metadata, old.metadata),
-            retry=_given(changes.retry, old.retry),
-            timeout_s=old.timeout_s
-            if changes.timeout_s is UNSET
-            else self._timeout_s(changes.timeout_s),
-            attempts=0,
-            first_attempt_at=None,
-            last_error=None,
-        )
+            changes = replace(changes, timeout_s=self._timeout_s(changes.timeout_s))
+        return changes
 
     def _timeout_s(self, timeout_s: int | None) -> int:
         timeout_s_max = self._config.callback_timeout_s_max
@@ -400,60 +303,10 @@ class Service:
             raise Unavailable(f"shard {number} is not served here at this moment")
         return shard
 
-    def _place(self, scope: Namespace, id: str) -> tuple[bytes, Key, Shard]:
+    def _place(self, namespace: str, id: str) -> tuple[Namespace, Key]:
+        scope = self._namespace(namespace)
         rules.check_id(id)
-        number = shard_of(id, scope.num_shards)
-        return timer_uuid(scope.name, id), Key(number, scope.name, id), self._shard(number)
-
-    async def _pending(self, shard: Shard, uuid: bytes, key: Key, scope: Namespace) -> Timer:
-        """The timer, which can be changed: the caller holds its key, so it cannot start."""
-        if uuid in shard.executing:
-            raise TimerExecuting(key.namespace, key.id)
-        timer = shard.window.get(uuid)
-        if timer is None:
-            timer = await self._timer_in_store(key)
-        if timer is not None:
-            return timer
-        finished = await self._history(key, scope)
-        if finished is None:
-            raise TimerNotFound(key.namespace, key.id)
-        raise TimerFinished(key.namespace, key.id, finished.status)
-
-    async def _timer_in_store(self, key: Key) -> Timer | None:
-        return await self._reading(self._engine.timers.ask(key))
-
-    async def _history(self, key: Key, scope: Namespace) -> Finished | None:
-        if scope.history_retention_s == 0:
-            return None
-        finished = await self._reading(self._engine.outcomes.ask(key))
-        if finished is None:
-            return None
-        kept_since = self.clock.now() - scope.history_retention_s * 1000
-        return finished if finished.at > kept_since else None
-
-    async def _reading(self, answer: Awaitable[T]) -> T:
-        try:
-            return await answer
-        except StoreError as error:
-            log.warning("store does not answer", extra={"reason": str(error)})
-            raise Unavailable("the database does not answer") from error
-
-    def _debug(self, event: str, timer: Timer) -> None:
-        if log.isEnabledFor(logging.DEBUG):
-            facts = {"namespace": timer.namespace, "id": timer.id, "execute_at": timer.execute_at}
-            log.debug(event, extra=facts)
-
-
-async def _written(shard: Shard, write: Write, generation: int) -> None:
-    assert write.ack is not None
-    shard.stage(write, generation=generation)
-    await write.ack.future
-    if write.error is not None:
-        raise write.error
-
-
-def _given(new: T | UnsetType, old: T) -> T:
-    return old if new is UNSET else new
+        return scope, Key(shard_of(id, scope.num_shards), namespace, id)
 
 
 def _checked(policy: RetryPolicy | None) -> RetryPolicy | None:

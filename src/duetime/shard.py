@@ -25,7 +25,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from duetime.errors import Unavailable
+from duetime.errors import ShardMoved, Unavailable
 from duetime.model import CURSOR_MIN, Cursor, Finished, Lease, Timer
 from duetime.store import Batch, DueRead, Page
 from duetime.window import Window
@@ -508,10 +508,12 @@ class Shard:
     def _refuse(self, write: Write) -> None:
         if write.attempt is not None:
             self._host.recorded(1)
-        write.error = Unavailable(
-            f"shard {self.number} has moved to another node"
+        write.error = (
+            ShardMoved(self.number)
             if self.closed
-            else "the database could not be written to; whether this took effect is not known"
+            else Unavailable(
+                "the database could not be written to; whether this took effect is not known"
+            )
         )
         self.release(write.uuid)
         if write.ack is not None:

@@ -15,6 +15,7 @@ from duetime.errors import (
     PayloadTooLarge,
     RequestError,
     SchemaTooNew,
+    ShardMoved,
     StoreError,
     StoreUnavailable,
     TimerExecuting,
@@ -36,6 +37,7 @@ EACH = [
     (TimerExecuting("n", "i"), "the timer's callback is under way"),
     (TimerFinished("n", "i", "completed"), "the timer is completed"),
     (Unavailable("draining"), "draining"),
+    (ShardMoved(3), "shard 3 has moved to another node"),
     (StoreUnavailable("disk full"), "disk full"),
     (LeaseLost(3, 17), "shard 3: lease v17 was superseded"),
     (
