@@ -65,6 +65,14 @@ class NamespaceExists(RequestError):
         super().__init__(f"namespace {name!r} already exists")
 
 
+class NodeNotFound(RequestError):
+    """No live node has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no live node is named {name!r}")
+
+
 class TimerNotFound(RequestError):
     """No unfinished timer, and nothing in history, has this key."""
 
@@ -103,11 +111,11 @@ class Unavailable(RequestError):
 
 
 class ShardMoved(Unavailable):
-    """This node does not own the shard, or does so no more. Nothing took effect."""
+    """The timer's shard is not here, or not any more: nothing was done; its owner can do it."""
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
-        super().__init__(f"shard {shard} has moved to another node")
+        super().__init__(f"shard {shard} is on its way to another node")
 
 
 class StoreError(DuetimeError):

@@ -9,14 +9,18 @@ import asyncio
 import logging
 import os
 import random
+import secrets
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from duetime import __version__
 from duetime.clock import Clock, SystemClock
+from duetime.cluster.membership import Member
+from duetime.cluster.peers import Peers
 from duetime.config import Config
-from duetime.errors import NamespaceExists, StoreError
+from duetime.errors import InvalidInput, NamespaceExists, StoreError
 from duetime.firing import Carrier, Firing
 from duetime.model import DEFAULT_NAMESPACE, Lease, Namespace, Timer
 from duetime.namespaces import Namespaces
@@ -49,8 +53,12 @@ class Node:
         *,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
+        peers: Peers | None = None,
     ) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.boot = secrets.token_hex(8)
+        self.peers = peers
+        self.address = ""
         self.config = config
         self.store = store
         self.clock = SystemClock() if clock is None else clock
@@ -78,6 +86,7 @@ class Node:
         self._upkeep_at = self._check_at = self._purge_at = 0.0
         self._claiming = asyncio.Lock()
         self._window_count = (float("-inf"), 0)
+        self._started_at = 0
         self._draining = False
         self._stopped = False
 
@@ -85,6 +94,10 @@ class Node:
 
     async def start(self) -> None:
         """Open the store, claim every shard, begin to fire. Raises `StoreError`."""
+        self._started_at = self.clock.now()
+        if self.peers is not None:
+            self.peers.introduce(self.name, self.boot)
+            self.address = await self.peers.start()
         await self.store.open()
         await self.namespaces.load()
         if self.namespaces.get(DEFAULT_NAMESPACE) is None:
@@ -109,6 +122,34 @@ class Node:
         self._purge_at = at + self.config.purge_interval_s
         self._arm()
         log.info("node started", extra={"node": self.name, "shards": len(self.shards)})
+
+    @property
+    def me(self) -> Member:
+        """This node, as the others see it."""
+        return Member(
+            name=self.name,
+            boot=self.boot,
+            address=self.address,
+            started_at=self._started_at,
+            version=__version__,
+            shards=len(self.shards),
+            in_flight=self.firing.in_flight,
+        )
+
+    def owner(self, shard: int) -> Member | None:
+        return self.me if shard in self.shards else None
+
+    async def refresh_owners(self) -> None:
+        pass
+
+    def members(self) -> list[Member]:
+        return [self.me]
+
+    def unready(self) -> str | None:
+        return "this node drains" if self._draining else None
+
+    async def drain_shards(self, undo: bool) -> None:
+        raise InvalidInput("is the only node: nobody could take its shards over", "node")
 
     async def own_shards(self) -> None:
         """Claim whatever shard is in use and not ours yet."""
@@ -156,6 +197,8 @@ class Node:
         self._stopped = True
         if self.shards:
             await self.drain()
+        if self.peers is not None:
+            await self.peers.close()
         await self._carrier.close()
         await self.store.close()
 

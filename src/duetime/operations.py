@@ -14,14 +14,18 @@ from msgspec.structs import replace
 
 from duetime import rules
 from duetime.clock import Clock
+from duetime.cluster.peers import Cancel, Get, OnKey, Peers
 from duetime.errors import (
     RequestError,
     ShardMoved,
     TimerExecuting,
     TimerFinished,
     TimerNotFound,
+    Unavailable,
+    UnknownNamespace,
 )
 from duetime.model import Finished, Namespace, Reply, Timer, View
+from duetime.namespaces import Namespaces
 from duetime.reads import Coalescer, answer_of
 from duetime.requests import Changes
 from duetime.routing import timer_uuid
@@ -34,11 +38,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+UNKNOWN = "the node that was asked gave no answer; whether this took effect is not known"
+
+
 class Owner(Protocol):
     """What operations need of the node: its shards and its batched reads."""
 
     @property
     def clock(self) -> Clock: ...
+    @property
+    def namespaces(self) -> Namespaces: ...
+    @property
+    def peers(self) -> Peers | None: ...
     @property
     def shards(self) -> dict[int, Shard]: ...
     @property
@@ -54,9 +65,49 @@ class Operations:
         self._owner = owner
         self._clock = owner.clock
         self._shards = owner.shards
+        self._namespaces = owner.namespaces
+        self._searched = Coalescer(self._search, questions_max=1_000_000)
 
-    async def put(self, shard: Shard, timer: Timer) -> None:
-        """Store the timer durably, in place of one of the same key."""
+    async def namespace(self, name: str) -> Namespace:
+        """`UnknownNamespace`. What is not known here may just have been created elsewhere."""
+        found = self._namespaces.get(name)
+        if found is None and self._owner.peers is not None:
+            found = await answer_of(self._searched.ask(name))
+        if found is None:
+            raise UnknownNamespace(name)
+        return found
+
+    async def _search(self, names: Sequence[str]) -> list[Namespace | None]:
+        await self._namespaces.load()
+        return [self._namespaces.get(name) for name in names]
+
+    async def do(self, operation: OnKey, scope: Namespace) -> View:
+        """The operation on the one timer that it names."""
+        key = operation.key
+        shard = self._shards.get(key.shard)
+        if shard is None:
+            raise ShardMoved(key.shard)
+        if isinstance(operation, Get):
+            return await self.get(shard, key, scope)
+        try:
+            if isinstance(operation, Cancel):
+                return await self.cancel(shard, key, scope)
+            return await self.update(shard, key, scope, operation.changes, operation.reply)
+        except Unavailable:
+            raise
+        except RequestError as refused:
+            if not operation.again:
+                raise
+            is_canceled = isinstance(refused, TimerFinished) and refused.status == "canceled"
+            if is_canceled and isinstance(operation, Cancel):
+                return await self.get(shard, key, scope)
+            raise Unavailable(UNKNOWN) from refused
+
+    async def put(self, shard: Shard | None, timer: Timer) -> None:
+        """Store the timer durably, in place of one of the same key. `shard` is its own, if it
+        is here."""
+        if shard is None:
+            raise ShardMoved(timer.shard)
         ack = Acknowledgement(1)
         write = Write(timer.uuid, put=timer, ack=ack)
         if not shard.try_hold(timer.uuid):
@@ -67,7 +118,25 @@ class Operations:
             raise write.error
         _debug("timer created", timer)
 
-    async def put_many(self, timers: Sequence[Timer]) -> dict[int, RequestError]:
+    async def put_again(self, shard: Shard, timer: Timer) -> None:
+        """The same, where it may have been done before: then it is not done twice."""
+        uuid = timer.uuid
+        scope = await self.namespace(timer.namespace)
+        await shard.hold(uuid)
+        generation = shard.generation
+        try:
+            is_done = await self._was_put(shard, timer, scope)
+        except BaseException:
+            shard.release(uuid)
+            raise
+        if is_done:
+            shard.release(uuid)
+        else:
+            await _written(shard, Write(uuid, put=timer, ack=Acknowledgement(1)), generation)
+
+    async def put_many(
+        self, timers: Sequence[Timer], *, again: bool = False
+    ) -> dict[int, RequestError]:
         """What went wrong, by index; of two with one key the later one wins."""
         failed: dict[int, RequestError] = {}
         staged: list[tuple[int, Write]] = []
@@ -77,7 +146,7 @@ class Operations:
             shard = self._shards.get(timer.shard)
             if shard is None:
                 failed[index] = ShardMoved(timer.shard)
-            elif shard.try_hold(timer.uuid):
+            elif not again and shard.try_hold(timer.uuid):
                 write = Write(timer.uuid, put=timer, ack=ack)
                 staged.append((index, write))
                 ack.expect(1)
@@ -93,7 +162,7 @@ class Operations:
         # Somebody else is at these keys, or this batch itself was: one after the other.
         for index, shard, timer in contended:
             try:
-                await self.put(shard, timer)
+                await (self.put_again if again else self.put)(shard, timer)
             except RequestError as error:
                 failed[index] = error
         return failed
@@ -157,6 +226,19 @@ class Operations:
             for attempt in shard.executing.values()
             if attempt.timer.namespace == namespace
         ]
+
+    async def _was_put(self, shard: Shard, timer: Timer, scope: Namespace) -> bool:
+        """Whether what stands under this key, or ended last, began as this very timer."""
+        key = Key(timer.shard, timer.namespace, timer.id)
+        attempt = shard.executing.get(timer.uuid)
+        found = attempt.timer if attempt is not None else shard.window.get(timer.uuid)
+        if found is None:
+            found = await self._timer_in_store(key)
+        finished = await self._history(key, scope)
+        if shard.closed:
+            raise ShardMoved(shard.number)
+        stands = found is not None and found.created_at == timer.created_at
+        return stands or (finished is not None and finished.timer.created_at == timer.created_at)
 
     async def _pending(self, shard: Shard, uuid: bytes, key: Key, scope: Namespace) -> Timer:
         """The timer, which can be changed: the caller holds its key, so it cannot start."""

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from duetime import rules
 from duetime.callback import check_headers
-from duetime.clock import Clock
+from duetime.cluster.callee import Callee
+from duetime.cluster.peers import Cancel, Get, Update
+from duetime.cluster.router import Neighbourhood, Router
 from duetime.config import Config
 from duetime.errors import (
     InvalidInput,
     NamespaceNotFound,
     RequestError,
-    Unavailable,
+    ShardMoved,
     UnknownNamespace,
 )
 from duetime.model import (
@@ -26,12 +28,10 @@ from duetime.model import (
     Timer,
     View,
 )
-from duetime.namespaces import Namespaces
-from duetime.operations import Operations
-from duetime.reads import Coalescer, answer_of
+from duetime.operations import Operations, Owner
+from duetime.reads import answer_of
 from duetime.requests import Changes, NamespaceChanges, NewTimer, Selected, Selection
 from duetime.routing import shard_of, timer_uuid
-from duetime.shard import Shard
 from duetime.store import Key, ListQuery, Store
 from duetime.views import list_cursor, of_executing, of_finished, of_pending, select_executing
 
@@ -40,26 +40,23 @@ __all__ = ["Changes", "NamespaceChanges", "NewTimer", "Selected", "Selection", "
 DEFAULT_TIMEOUT_S = 30
 
 
-class Engine(Protocol):
-    """What the service needs of the node: its values, its shards and its batched reads."""
+class Engine(Owner, Neighbourhood, Protocol):
+    """What the service needs of the node: its values, its shards, its reads, its neighbours."""
 
-    @property
-    def clock(self) -> Clock: ...
     @property
     def config(self) -> Config: ...
     @property
     def store(self) -> Store: ...
-    @property
-    def namespaces(self) -> Namespaces: ...
-    @property
-    def shards(self) -> dict[int, Shard]: ...
-    @property
-    def timers(self) -> Coalescer[Key, Timer | None]: ...
-    @property
-    def outcomes(self) -> Coalescer[Key, Finished | None]: ...
 
     async def own_shards(self) -> None:
         """Claim whatever shard is in use and not ours yet."""
+
+    def unready(self) -> str | None:
+        """Why this node should be sent no requests now; None when it may be."""
+
+    async def drain_shards(self, undo: bool) -> None:
+        """Hand all shards over and take no more, until that is undone; begins it and returns.
+        `RequestError` if it cannot be."""
 
 
 class Service:
@@ -71,13 +68,24 @@ class Service:
         self._config = engine.config
         self._namespaces = engine.namespaces
         self._operations = Operations(engine)
+        self._router = Router(engine, self._operations)
+        if engine.peers is not None:
+            engine.peers.on_call = Callee(self._operations, drain=engine.drain_shards)
 
     # -- timers -----------------------------------------------------------------------
 
     async def create(self, new: NewTimer) -> View:
         """Store the timer durably, in place of one of the same key, and see it at once."""
-        timer = self._timer(new, self.clock.now())
-        await self._operations.put(self._shard(timer.shard), timer)
+        scope = self._namespaces.get(new.namespace)
+        if scope is None:
+            scope = await self._operations.namespace(new.namespace)
+        timer = self._timer(new, scope, self.clock.now())
+        try:
+            await self._operations.put(self._engine.shards.get(timer.shard), timer)
+        except ShardMoved:
+            failed = await self._router.put([timer])
+            if failed:
+                raise failed[0] from None
         return of_pending(timer)
 
     async def create_many(self, news: Sequence[NewTimer]) -> list[View | RequestError]:
@@ -88,41 +96,42 @@ class Service:
         places: list[int] = []
         for index, new in enumerate(news):
             try:
-                timer = self._timer(new, now)
+                scope = self._namespaces.get(new.namespace)
+                if scope is None:
+                    scope = await self._operations.namespace(new.namespace)
+                timer = self._timer(new, scope, now)
             except RequestError as error:
                 answers.append(error)
             else:
                 answers.append(of_pending(timer))
                 timers.append(timer)
                 places.append(index)
-        failed = await self._operations.put_many(timers)
+        failed = await self._router.put(timers)
         for index, refused in failed.items():
             answers[places[index]] = refused
         return answers
 
     async def get(self, namespace: str, id: str) -> View:
         """The timer as it stands, or what became of it while history has it."""
-        scope, key = self._place(namespace, id)
-        return await self._operations.get(self._shard(key.shard), key, scope)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Get(key), scope)
 
     async def update(self, namespace: str, id: str, changes: Changes, *, reply: Reply) -> View:
         """Change a pending timer; its attempts count anew. `TimerFinished`, `TimerExecuting`."""
-        scope, key = self._place(namespace, id)
-        changes = self._checked(changes)
-        shard = self._shard(key.shard)
-        return await self._operations.update(shard, key, scope, changes, reply)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Update(key, self._checked(changes), reply), scope)
 
     async def cancel(self, namespace: str, id: str) -> View:
         """After this returns, the callback is never sent. `TimerFinished`, `TimerExecuting`."""
-        scope, key = self._place(namespace, id)
-        return await self._operations.cancel(self._shard(key.shard), key, scope)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Cancel(key), scope)
 
     async def select(self, selection: Selection) -> Selected:
         """One page of a namespace's timers, unfinished ones and history together."""
-        scope = self._namespace(selection.namespace)
-        executing = {timer.uuid: timer for timer in self._operations.executing(scope.name)}
+        scope = await self._operations.namespace(selection.namespace)
         if selection.status == "executing":
-            return select_executing(selection, list(executing.values()))
+            return await self._select_executing(selection)
+        executing = await self._router.executing(scope.name)
         finished: tuple[FinalStatus, ...] = ("completed", "failed", "canceled")
         if selection.status is not None:
             finished = tuple(status for status in finished if status == selection.status)
@@ -160,6 +169,23 @@ class Service:
         continued = list_cursor(listing.entries[limit - 1]) if more else None
         return Selected(views, continued, listing.total)
 
+    async def _select_executing(self, selection: Selection) -> Selected:
+        """What executes is known to the owners only, and bounded: chosen in memory."""
+        here, elsewhere = await self._router.executing_timers(selection.namespace)
+        selected = select_executing(selection, here + elsewhere)
+        light = {timer.uuid for timer in elsewhere}
+        views = []
+        for view in selected.views:
+            timer = view.timer
+            if timer.uuid in light:
+                key = Key(timer.shard, timer.namespace, timer.id)
+                whole = await answer_of(self._engine.timers.ask(key))
+                if whole is None or whole.execute_at != timer.execute_at:
+                    continue  # It has ended meanwhile.
+                view = of_executing(whole)
+            views.append(view)
+        return replace(selected, views=views)
+
     async def ping(self) -> None:
         """Whether the database answers; `StoreError` says why it does not."""
         await self._engine.store.now()
@@ -194,10 +220,10 @@ class Service:
 
     async def get_namespace(self, name: str) -> Namespace:
         """`NamespaceNotFound`."""
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            raise NamespaceNotFound(name)
-        return namespace
+        try:
+            return await self._operations.namespace(name)
+        except UnknownNamespace:
+            raise NamespaceNotFound(name) from None
 
     async def update_namespace(self, name: str, changes: NamespaceChanges) -> Namespace:
         """`NamespaceNotFound`; changing `num_shards` is refused."""
@@ -224,10 +250,22 @@ class Service:
         """All of them, by name."""
         return self._namespaces.all()
 
+    # -- the cluster --------------------------------------------------------------------
+
+    def unready(self) -> str | None:
+        """Why this node should be sent no requests now; None when it may be."""
+        return self._engine.unready()
+
+    async def drain_node(self, name: str, *, undo: bool) -> None:
+        """Have a node hand over its shards and take no more, or undo that. `NodeNotFound`."""
+        if name == self._engine.me.name:
+            await self._engine.drain_shards(undo)
+        else:
+            await self._router.drain(name, undo=undo)
+
     # -- from what is asked for to what is stored ----------------------------------------
 
-    def _timer(self, new: NewTimer, now: int) -> Timer:
-        scope = self._namespace(new.namespace)
+    def _timer(self, new: NewTimer, scope: Namespace, now: int) -> Timer:
         config = self._config
         rules.check_id(new.id)
         rules.check_url(new.callback_url)
@@ -289,22 +327,8 @@ class Service:
             return self._config.min_delay_s
         return rules.check_between(seconds, 0, rules.MIN_DELAY_S_MAX, "min_delay_seconds")
 
-    # -- looking up ---------------------------------------------------------------------
-
-    def _namespace(self, name: str) -> Namespace:
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            raise UnknownNamespace(name)
-        return namespace
-
-    def _shard(self, number: int) -> Shard:
-        shard = self._engine.shards.get(number)
-        if shard is None:
-            raise Unavailable(f"shard {number} is not served here at this moment")
-        return shard
-
-    def _place(self, namespace: str, id: str) -> tuple[Namespace, Key]:
-        scope = self._namespace(namespace)
+    async def _place(self, namespace: str, id: str) -> tuple[Namespace, Key]:
+        scope = await self._operations.namespace(namespace)
         rules.check_id(id)
         return scope, Key(shard_of(id, scope.num_shards), namespace, id)
 

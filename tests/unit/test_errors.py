@@ -12,6 +12,7 @@ from duetime.errors import (
     LeaseLost,
     NamespaceExists,
     NamespaceNotFound,
+    NodeNotFound,
     PayloadTooLarge,
     RequestError,
     SchemaTooNew,
@@ -37,7 +38,8 @@ EACH = [
     (TimerExecuting("n", "i"), "the timer's callback is under way"),
     (TimerFinished("n", "i", "completed"), "the timer is completed"),
     (Unavailable("draining"), "draining"),
-    (ShardMoved(3), "shard 3 has moved to another node"),
+    (ShardMoved(3), "shard 3 is on its way to another node"),
+    (NodeNotFound("b"), "no live node is named 'b'"),
     (StoreUnavailable("disk full"), "disk full"),
     (LeaseLost(3, 17), "shard 3: lease v17 was superseded"),
     (
