@@ -164,7 +164,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "outcomes are written whoever owned the shard meanwhile": (
-        Edit(_NODE + "_recover", "if lease.version == shard.lease.version + 1:", "if True:"),
+        Edit(_NODE + "_recover", "lease.version == shard.lease.version + 1:", "True:"),
     ),
     "a restart keeps the generation": (Edit(_SHARD + "restart", "self._generation += 1", "pass"),),
     "a restart keeps the window": (Edit(_SHARD + "restart", "self.window = Window()", "pass"),),
@@ -257,9 +257,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "a lost shard is not claimed again": (
-        Edit(
-            _NODE + "_upkeep", "if len(self.shards) < self.namespaces.num_shards_max()", "if False"
-        ),
+        Edit("duetime.cluster.alone:Alone.upkeep", "if missing and", "if False and"),
     ),
 }
 

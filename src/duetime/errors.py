@@ -14,6 +14,40 @@ class ConfigError(DuetimeError):
     """A setting is missing or breaks a rule. The message names key, rule and value."""
 
 
+class RefusedStart(ConfigError):
+    """This node must not take part in the cluster that its settings lead to."""
+
+
+class WrongCluster(RefusedStart):
+    """The database belongs to another cluster."""
+
+    def __init__(self, found: str, own: str) -> None:
+        self.found = found
+        self.own = own
+        super().__init__(f"the database belongs to cluster {found!r}, and CLUSTER_NAME is {own!r}")
+
+
+class NodeNameTaken(RefusedStart):
+    """Another live node has this name."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        at = f" at {address}" if address else ""
+        super().__init__(f"a node named {name!r} is alive{at}: give this one another NODE_NAME")
+
+
+class OtherShards(RefusedStart):
+    """The cluster's `default` namespace was created with another number of shards."""
+
+    def __init__(self, found: int, own: int) -> None:
+        self.found = found
+        self.own = own
+        super().__init__(
+            f"the namespace 'default' has {found} shards, and DEFAULT_NUM_SHARDS is {own}"
+        )
+
+
 class RequestError(DuetimeError):
     """The request cannot be done as asked; the message says why to the one who asked."""
 

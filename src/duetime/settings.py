@@ -246,4 +246,12 @@ def _conflicts(values: Mapping[str, Any]) -> list[str]:
                 f"{_BY_FIELD[lower].variable} must be at most {_BY_FIELD[upper].variable}"
                 f" ({values[upper]}), got {values[lower]}"
             )
+    interval_s, timeout_s = (
+        values.get(field, 0) for field in ("heartbeat_interval_s", "member_timeout_s")
+    )
+    if interval_s and timeout_s and timeout_s < 3 * interval_s:
+        problems.append(
+            f"MEMBER_TIMEOUT must be at least three times HEARTBEAT_INTERVAL ({interval_s}s),"
+            f" got {timeout_s}s"
+        )
     return problems

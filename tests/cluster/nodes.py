@@ -1,148 +1,182 @@
-"""Several nodes in one process over one store in memory, with real sockets between them.
-
-Who owns what is a table that the test keeps: membership is tested elsewhere.
-"""
+"""Several nodes in one process over one store in memory, each with a connection of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from duetime.cluster.membership import Member
-from duetime.cluster.peers import Peers
-from duetime.cluster.tcp import TcpPeers
+from duetime.clock import SystemClock
+from duetime.cluster.heartbeat import Heartbeats
 from duetime.config import Config
-from duetime.model import Lease, View
+from duetime.errors import StoreUnavailable
+from duetime.model import Lease
 from duetime.node import Node
 from duetime.requests import NewTimer
-from duetime.service import Service
+from duetime.retry import Answer
+from duetime.store import Traits
 from duetime.stores.memory import MemoryStore
-from tests.unit.test_node import HeldCarrier, config
+from duetime.testing.store import FaultyStore
+from duetime.writes import Attempt
 
-SECRET = b"a secret of the cluster, long enough"
-SHARDS = 16
-FAR_MS = 3_600_000
+OK = Answer(200, b'{"ok":true}')
+BEAT_S, DEAD_S = 0.1, 0.5  # Ten times as quick as people have it.
 
 
-class SharedStore(MemoryStore):
-    """One that a node which stops leaves open for the others."""
+class Connection(FaultyStore):
+    """One node's way to the store that all share. `down`: it is cut off."""
+
+    calls = 0
+    claim_fails_after = False
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(name="shared memory", shared=True)
+
+    async def close(self) -> None:
+        pass
+
+    async def claim(self, shards: Sequence[int], *, owner: str, at: int) -> list[Lease]:
+        leases = await super().claim(shards, owner=owner, at=at)
+        if self.claim_fails_after:
+            self.claim_fails_after = False
+            raise StoreUnavailable("made to fail after the claim")
+        return leases
+
+    def _check(self) -> None:
+        self.calls += 1
+        super()._check()
+
+
+class OffsetClock(SystemClock):
+    """The machine's clock, set wrong."""
+
+    ahead_ms = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead_ms
+
+    def until(self, at: int) -> float:
+        return super().until(at - self.ahead_ms)
+
+
+class RecordingCarrier:
+    """Answers at once unless told to hold on."""
+
+    def __init__(self, sent: list[tuple[str, Attempt]], node: str) -> None:
+        self._sent = sent
+        self._node = node
+        self.holds = False
+        self.held: list[Attempt] = []
+
+    def destination(self, url: str) -> str:
+        return url
+
+    def send(self, attempt: Attempt) -> None:
+        self._sent.append((self._node, attempt))
+        if self.holds:
+            self.held.append(attempt)
+        else:
+            asyncio.get_running_loop().call_soon(attempt.answered, OK)
 
     async def close(self) -> None:
         pass
 
 
-class Table:
-    """Who is to own which shard, and the nodes that are there."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, StaticNode] = {}
-        self.owners: dict[int, str] = {}
-        self.reads = 0
-
-
-class StaticNode(Node):
-    """A node that owns what the table says."""
-
-    def __init__(
-        self, name: str, table: Table, config: Config, store: MemoryStore, peers: Peers
-    ) -> None:
-        super().__init__(config, store, HeldCarrier(), peers=peers)
-        self.name = name
-        self.table = table
-        self.drained: list[bool] = []
-
-    @property
-    def carrier(self) -> HeldCarrier:
-        assert isinstance(self._carrier, HeldCarrier)
-        return self._carrier
-
-    async def own_shards(self) -> None:
-        mine = [shard for shard, name in self.table.owners.items() if name == self.name]
-        missing = [shard for shard in mine if shard not in self.shards]
-        for lease in await self.store.claim(missing, owner=self.name, at=self.clock.now()):
-            self._own(lease)
-
-    def owner(self, shard: int) -> Member | None:
-        node = self.table.nodes.get(self.table.owners.get(shard, ""))
-        return None if node is None else node.me
-
-    def members(self) -> list[Member]:
-        return [node.me for node in self.table.nodes.values()]
-
-    async def refresh_owners(self) -> None:
-        self.table.reads += 1
-
-    async def drain_shards(self, undo: bool) -> None:
-        self.drained.append(undo)
-
-    async def give_up(self, shard: int) -> Lease:
-        """Own it no more, as at the end of a planned handover."""
-        mine = self.shards.pop(shard)
-        mine.closed = True
-        await self._writer.drained()
-        await self.store.release([mine.lease])
-        return mine.lease
-
-
 class Cluster:
-    """Nodes `a`, `b`, …; of the shards each owns every so-many-th."""
+    """Starts, kills and cuts off nodes."""
 
-    def __init__(self, names: str, peers: Callable[[], Peers]) -> None:
-        self.table = Table()
-        self.store = SharedStore()
-        self.table.owners = {shard: names[shard % len(names)] for shard in range(SHARDS)}
-        for name in names:
-            self.table.nodes[name] = StaticNode(
-                name, self.table, config(drain_timeout_s=0), self.store, peers()
-            )
+    def __init__(self, **settings: object) -> None:
+        self.memory = MemoryStore()
+        self.settings = settings
+        self.nodes: list[Node] = []
+        self.sent: list[tuple[str, Attempt]] = []
+        self.clocks: dict[str, OffsetClock] = {}
 
-    def __getitem__(self, name: str) -> StaticNode:
-        return self.table.nodes[name]
+    def node(self, name: str, **settings: object) -> Node:
+        values = {
+            "database_url": "memory:",
+            "api_key": "k" * 32,
+            "min_delay_s": 0,
+            "node_name": name,
+            **self.settings,
+            **settings,
+        }
+        clock = self.clocks[name] = OffsetClock()
+        store = Connection(self.memory)
+        node = Node(
+            Config(**values),  # type: ignore[arg-type]
+            store,
+            RecordingCarrier(self.sent, name),
+            membership=Heartbeats(store, interval_s=BEAT_S, timeout_s=DEAD_S, clock=clock),
+            clock=clock,
+        )
+        self.nodes.append(node)
+        return node
 
-    async def start(self) -> None:
-        for node in self.table.nodes.values():
-            await node.start()
+    async def start(self, name: str, **settings: object) -> Node:
+        node = self.node(name, **settings)
+        await node.start()
+        return node
+
+    def kill(self, node: Node) -> None:
+        """What `kill -9` leaves behind: the store as it is, and no more of this node."""
+        self.nodes.remove(node)
+        for task in list(node._tasks):
+            task.cancel()
+        if node._alarm is not None:
+            node._alarm.cancel()
+        node.firing.stop()
+        connection(node).down = True
 
     async def stop(self) -> None:
-        for node in self.table.nodes.values():
+        for node in self.nodes:
+            connection(node).down = False
             await node.stop()
-
-    async def move(self, shard: int, name: str | None) -> None:
-        """A planned handover; None leaves it without an owner."""
-        node = self.table.nodes.get(self.table.owners.pop(shard, ""))
-        if node is not None:
-            await node.give_up(shard)
-        if name is not None:
-            self.table.owners[shard] = name
-            await self[name].own_shards()
-
-    def new(self, id: str, *, in_ms: int = FAR_MS, **fields: object) -> NewTimer:
-        values: dict[str, object] = {
-            "namespace": "default",
-            "id": id,
-            "execute_at": self["a"].clock.now() + in_ms + 1,
-            "callback_url": "http://receiver.example/hook",
-            "reply": "v1",
-        }
-        return NewTimer(**{**values, **fields})  # type: ignore[arg-type]
-
-
-def tcp(secret: bytes = SECRET) -> TcpPeers:
-    return TcpPeers(host="127.0.0.1", port=0, secret=secret)
 
 
 @asynccontextmanager
-async def cluster(names: str = "ab", peers: Callable[[], Peers] = tcp) -> AsyncIterator[Cluster]:
-    nodes = Cluster(names, peers)
+async def cluster(**settings: object) -> AsyncIterator[Cluster]:
+    them = Cluster(**settings)
+    await them.memory.open()
     try:
-        await nodes.start()
-        yield nodes
+        yield them
     finally:
-        await nodes.stop()
+        await them.stop()
 
 
-async def shown(service: Service, id: str, status: str) -> View:
-    """The timer, once it has the status."""
-    async with asyncio.timeout(10):
-        while (view := await service.get("default", id)).status != status:
-            await asyncio.sleep(0.001)
-    return view
+def connection(node: Node) -> Connection:
+    assert isinstance(node.store, Connection)
+    return node.store
+
+
+def carrier(node: Node) -> RecordingCarrier:
+    assert isinstance(node._carrier, RecordingCarrier)
+    return node._carrier
+
+
+async def until(done: Callable[[], bool], *, seconds: float = 12.0) -> None:
+    """Wait until this is so."""
+    async with asyncio.timeout(seconds):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+def share_all(nodes: list[Node], shards: int = 16) -> Callable[[], bool]:
+    """Whether these nodes own every shard between them, none twice."""
+
+    def done() -> bool:
+        owned = sorted(number for node in nodes for number in node.shards)
+        return owned == list(range(shards)) and not any(
+            shard.leaving for node in nodes for shard in node.shards.values()
+        )
+
+    return done
+
+
+def new(node: Node, id: str, *, in_ms: int = 0) -> NewTimer:
+    return NewTimer(
+        namespace="default",
+        id=id,
+        execute_at=node.clock.now() + in_ms + 1,
+        callback_url="http://receiver.example/hook",
+        reply="v1",
+    )

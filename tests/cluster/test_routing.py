@@ -20,7 +20,7 @@ from duetime.model import View
 from duetime.requests import Changes, NamespaceChanges, Selection
 from duetime.retry import Answer
 from duetime.routing import shard_of
-from tests.cluster.nodes import SHARDS, Cluster, cluster, shown
+from tests.cluster.static import SHARDS, Cluster, cluster, shown
 
 OK = Answer(200, b'{"ok":true}')
 
@@ -214,8 +214,7 @@ async def test_a_request_to_the_former_owner_finds_the_new_one(nodes: Cluster) -
     async def refresh() -> None:
         nodes.table.owners[shard] = "a"
 
-    nodes["a"].refresh_owners = refresh  # type: ignore[method-assign]
-    nodes["b"].refresh_owners = refresh  # type: ignore[method-assign]
+    nodes["b"].ownership.refresh = refresh  # type: ignore[method-assign]
     assert (await nodes["b"].service.get("default", which)).timer.id == which
 
 
@@ -294,6 +293,6 @@ async def test_a_node_is_told_to_drain_through_the_other_one(nodes: Cluster) -> 
     await nodes["a"].service.drain_node("b", undo=False)
     await nodes["a"].service.drain_node("b", undo=True)
     await nodes["a"].service.drain_node("a", undo=False)
-    assert (nodes["a"].drained, nodes["b"].drained) == ([False], [False, True])
+    assert (nodes["a"].ownership.drained, nodes["b"].ownership.drained) == ([False], [False, True])
     with pytest.raises(NodeNotFound):
         await nodes["a"].service.drain_node("c", undo=False)

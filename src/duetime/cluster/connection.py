@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from duetime.cluster import wire
 from duetime.cluster.handshake import GREETING_BYTES_MAX, Caller, Listener, Refused, refusal
-from duetime.cluster.peers import Hint, Operation, PeerFailed, PeerLost
+from duetime.cluster.hints import Hint
+from duetime.cluster.peers import Operation, PeerFailed, PeerLost
 from duetime.errors import Unavailable
 
 TICK_S = 1.0

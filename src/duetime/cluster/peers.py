@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from duetime.cluster.hints import Hint
 from duetime.cluster.membership import Member
 from duetime.errors import DuetimeError
 from duetime.model import Reply, Timer
@@ -63,19 +64,6 @@ class Drain(Struct, frozen=True, tag="drain"):
 
 OnKey = Get | Update | Cancel
 Operation = Put | Get | Update | Cancel | Executing | ExecutingTimers | Drain
-
-
-class ShardsReleased(Struct, frozen=True, tag="shards_released"):
-    """These shards wait for you."""
-
-    shards: list[int]
-
-
-class NamespacesChanged(Struct, frozen=True, tag="namespaces_changed"):
-    """A namespace was created or changed."""
-
-
-Hint = ShardsReleased | NamespacesChanged
 
 
 class PeerLost(DuetimeError):

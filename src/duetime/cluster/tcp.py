@@ -15,8 +15,9 @@ from typing import Any
 from duetime.cluster import wire
 from duetime.cluster.connection import Connection
 from duetime.cluster.handshake import NONCE_BYTES, Caller, Listener, Node
+from duetime.cluster.hints import Hint
 from duetime.cluster.membership import Member
-from duetime.cluster.peers import Hint, Operation, PeerLost
+from duetime.cluster.peers import Operation, PeerLost
 from duetime.errors import RequestError, Unavailable
 
 log = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from duetime import errors
+from duetime.cluster.hints import Hint
 from duetime.cluster.peers import (
     Cancel,
     Drain,
     Executing,
     ExecutingTimers,
     Get,
-    Hint,
     Operation,
     PeerFailed,
     Put,
