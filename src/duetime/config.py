@@ -199,6 +199,33 @@ class Config(Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="This node's name among the others; without it, `host name:process id`."),
     ] = None
+    cluster_host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The address at which other nodes reach this one: an IP or a host name."
+            " They pass requests on to each other there; clients have no business with it.",
+        ),
+    ] = "127.0.0.1"
+    cluster_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The port for other nodes; 0 picks a free one.")
+    ] = 0
+    cluster_advertise: Annotated[
+        str | None,
+        Meta(
+            description="Where other nodes reach this one, as `host` or `host:port`, if that is"
+            " not what it listens on."
+        ),
+    ] = None
+    cluster_secret: Annotated[
+        str | None,
+        Meta(
+            min_length=32,
+            pattern="[!-~]+",
+            description="What nodes prove to each other that they know; all need the same."
+            " Without it, it is made of `API_KEY`.",
+        ),
+    ] = None
     membership_url: Annotated[
         str | None,
         Meta(

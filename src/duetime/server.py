@@ -23,13 +23,15 @@ import uvicorn
 import uvloop
 
 from duetime import logs
+from duetime.cluster.handshake import shared_secret
+from duetime.cluster.tcp import TcpPeers
 from duetime.config import Config
 from duetime.delivery.client import IDLE_CONNECTIONS_MAX
 from duetime.delivery.guard import AddressGuard
 from duetime.delivery.http import HttpCarrier
-from duetime.errors import DuetimeError
 from duetime.http.app import create_app
 from duetime.http.protocol import Protocol
+from duetime.listening import bind, url_of
 from duetime.node import Node
 from duetime.stores import store_from_url
 
@@ -47,22 +49,13 @@ FILES_RESERVED = 256
 log = logging.getLogger(__name__)
 
 
-class CannotListen(DuetimeError):
-    """The address to listen on is taken, or is not ours."""
-
-    def __init__(self, host: str, port: int, reason: str) -> None:
-        self.host = host
-        self.port = port
-        super().__init__(f"cannot listen on {host} port {port}: {reason}")
-
-
 def serve(config: Config, *, allow_local: bool, listening: Callable[[str], None]) -> None:
     """Run until told to stop by a signal, then drain. `listening` is told our address once."""
     logs.configure(config.log_level, config.log_format)
     _raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
-        _bind(config.host, config.port) as bound,
+        bind(config.host, config.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_serve(config, bound, allow_local=allow_local, listening=listening))
@@ -83,10 +76,11 @@ async def _serve(
         ca_file=config.callback_ca_file,
         response_bytes_max=config.callback_response_bytes_max,
     )
-    node = Node(config, store_from_url(config.database_url), carrier)
+    store = store_from_url(config.database_url)
+    node = Node(config, store, carrier, peers=_peers(config) if store.traits.shared else None)
 
     def on_listening() -> None:
-        url = _url(bound)
+        url = url_of(bound)
         log.info("listening", extra={"url": url})
         listening(url)
 
@@ -112,6 +106,15 @@ async def _serve(
     finally:
         await node.stop()
     log.info("stopped")
+
+
+def _peers(config: Config) -> TcpPeers:
+    return TcpPeers(
+        host=config.cluster_host,
+        port=config.cluster_port,
+        advertise=config.cluster_advertise,
+        secret=shared_secret(config.cluster_secret, api_key=config.api_key),
+    )
 
 
 class _HttpServer(uvicorn.Server):
@@ -184,28 +187,6 @@ async def _finished_before(event: asyncio.Event, work: Coroutine[Any, Any, None]
         for unfinished in (task, waiting):
             unfinished.cancel()
         await asyncio.wait((task, waiting))
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the address without listening on it yet: until then connections are refused."""
-    bound = None
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, proto)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        if bound is not None:
-            bound.close()
-        raise CannotListen(host, port, error.strerror or str(error)) from error
-    return bound
-
-
-def _url(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _raise_file_limit() -> None:

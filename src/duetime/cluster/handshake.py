@@ -23,6 +23,11 @@ NONCE_BYTES = 32
 GREETING_BYTES_MAX = 4_096
 
 
+def shared_secret(secret: str | None, *, api_key: str) -> bytes:
+    """What all nodes of a cluster know: the secret they were given, or one made of the key."""
+    return hmac.digest((secret or api_key).encode(), b"duetime nodes", sha256)
+
+
 class Refused(Exception):
     """The other side is not who it should be, or does not take us for who we are."""
 

@@ -94,7 +94,7 @@ class Peers(Protocol):
         """Who we are. Before `start`."""
 
     async def start(self) -> str:
-        """Listen; the `host:port` where other nodes reach us. `OSError`."""
+        """Listen; the `host:port` where other nodes reach us. `CannotListen`."""
 
     async def call(self, member: Member, operation: Operation) -> Any:
         """Have it done there. Raises `PeerLost`, `PeerFailed`, `Unavailable` where too much

@@ -7,6 +7,7 @@ that they were there.
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from duetime.cluster.hints import Hint
 from duetime.cluster.membership import Member
 from duetime.cluster.peers import Operation, PeerLost
 from duetime.errors import RequestError, Unavailable
+from duetime.listening import bind
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +69,12 @@ class TcpPeers:
 
     async def start(self) -> str:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._admit, self._host, self._port)
+        bound = bind(self._host, self._port)
+        self._server = await loop.create_server(self._admit, sock=bound)
         port = self._server.sockets[0].getsockname()[1]
-        return self._advertise or join_address(self._host, port)
+        advertised = self._advertise or join_address(self._host, port)
+        has_port = re.search(r":[0-9]+$", advertised) is not None
+        return advertised if has_port else f"{advertised}:{port}"
 
     async def call(self, member: Member, operation: Operation) -> Any:
         return await self._link(member).connection.call(operation)
