@@ -30,12 +30,20 @@ from duetime.model import (
 )
 from duetime.operations import Operations, Owner
 from duetime.reads import answer_of
-from duetime.requests import Changes, NamespaceChanges, NewTimer, Selected, Selection
+from duetime.requests import Changes, ClusterState, NamespaceChanges, NewTimer, Selected, Selection
 from duetime.routing import shard_of, timer_uuid
 from duetime.store import Key, ListQuery, Store
 from duetime.views import list_cursor, of_executing, of_finished, of_pending, select_executing
 
-__all__ = ["Changes", "NamespaceChanges", "NewTimer", "Selected", "Selection", "Service"]
+__all__ = [
+    "Changes",
+    "ClusterState",
+    "NamespaceChanges",
+    "NewTimer",
+    "Selected",
+    "Selection",
+    "Service",
+]
 
 DEFAULT_TIMEOUT_S = 30
 
@@ -255,6 +263,11 @@ class Service:
     def unready(self) -> str | None:
         """Why this node should be sent no requests now; None when it may be."""
         return self._engine.unready()
+
+    async def cluster(self) -> ClusterState:
+        """Who is there, and who owns what."""
+        rows = await answer_of(self._engine.store.shards())
+        return ClusterState(self._engine.members(), rows, len(self._namespaces.all()))
 
     async def drain_node(self, name: str, *, undo: bool) -> None:
         """Have a node hand over its shards and take no more, or undo that. `NodeNotFound`."""

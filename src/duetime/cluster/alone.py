@@ -68,7 +68,8 @@ class Alone:
         pass
 
     def members(self) -> list[Member]:
-        return [self._home.me]
+        home = self._home
+        return [home.describe(draining=self._ends, skew_ms=None, moves=0)]
 
     def owner(self, shard: int) -> Member | None:
         return self._home.me if shard in self._home.shards else None
