@@ -1,6 +1,7 @@
 """The command line."""
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -11,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from duetime import __version__
+from duetime import __version__, admin
 from duetime.errors import ConfigError, DuetimeError
 from duetime.server import serve as serve_until_told_to_stop
 from duetime.settings import load
@@ -112,6 +113,72 @@ def migrate(file: Path | None) -> None:
     with _reasons():
         config = load({}, file=file, unneeded=("api_key",))
         asyncio.run(_migrate(config.database_url))
+
+
+@main.group()
+def cluster() -> None:
+    """Look at the nodes of a running cluster, and have one hand its shards over."""
+
+
+def _asking(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="Settings file to read in place of ./duetime.toml.",
+        ),
+        click.option("--api-key", help="Overrides API_KEY."),
+        click.option(
+            "--url", help="Any node of the cluster; by default this machine's, at HOST and PORT."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@cluster.command()
+@_asking
+@click.option("--json", "as_json", is_flag=True, help="Print the API's answer as it is.")
+def status(url: str | None, api_key: str | None, file: Path | None, as_json: bool) -> None:
+    """Show the nodes that are alive and what each is doing."""
+    with _reasons():
+        answer = _admin(url, api_key, file).cluster()
+        click.echo(json.dumps(answer, indent=2) if as_json else admin.table(answer))
+
+
+@cluster.command()
+@click.argument("node")
+@_asking
+@click.option("--undo", is_flag=True, help="Let it take shards again.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until it owns none.",
+)
+def drain(
+    node: str, url: str | None, api_key: str | None, file: Path | None, undo: bool, wait: float
+) -> None:
+    """Have NODE hand all its shards to the others and take no more.
+
+    It goes on taking requests, and passes them on, but is not ready (`GET /ready`).
+    """
+    with _reasons():
+        server = _admin(url, api_key, file)
+        server.drain(node, undo=undo)
+        if undo:
+            click.echo(f"{node} takes shards again")
+            return
+        server.drained(node, seconds=wait, tell=lambda left: click.echo(f"{left} shards left"))
+        click.echo(f"{node} owns no shards")
+
+
+def _admin(url: str | None, api_key: str | None, file: Path | None) -> admin.Admin:
+    config = load({"api_key": api_key}, file=file, unneeded=("database_url",))
+    return admin.Admin(url or admin.default_url(config), config.api_key)
 
 
 async def _migrate(database_url: str) -> None:

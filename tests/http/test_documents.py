@@ -221,7 +221,7 @@ async def test_a_browser_without_the_key_gets_the_page_that_asks_for_it(server: 
 
 def test_the_reference_names_every_path_code_and_field() -> None:
     text = (ROOT / "docs" / "api.md").read_text()
-    for path in (*V1_PATHS[:10], *REST_PATHS, "/openapi.json", "/docs"):
+    for path in (*V1_PATHS[:10], *REST_PATHS, *CLUSTER_PATHS, "/openapi.json", "/docs"):
         assert f"`{path}`" in text or f" {path}`" in text, path
     for _, code in v1.CODES.values():
         assert f"`{code}`" in text, code
