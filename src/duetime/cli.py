@@ -13,11 +13,14 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from duetime import __version__, admin
+from duetime.config import Config
 from duetime.errors import ConfigError, DuetimeError
 from duetime.server import serve as serve_until_told_to_stop
+from duetime.server import serve_with_workers
 from duetime.settings import load
 from duetime.stores import store_from_url
 from duetime.walkthrough import walkthrough
+from duetime.workers import Worker
 
 EXIT_FAILED = 1
 EXIT_REFUSED = 2  # As click does for what it refuses itself.
@@ -54,9 +57,14 @@ def _common(command: Command) -> Command:
 
 
 @main.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Run so many nodes behind one port; the database must be one that processes can share.",
+)
 @click.option("--host", help="Overrides HOST (0.0.0.0).")
 @_common
-def serve(file: Path | None, **flags: str | int | None) -> None:
+def serve(file: Path | None, workers: int | None, **flags: str | int | None) -> None:
     """Serve timers from DATABASE_URL, for clients that hold API_KEY.
 
     Settings come from options, the environment, ./.env and ./duetime.toml, in this order.
@@ -65,7 +73,15 @@ def serve(file: Path | None, **flags: str | int | None) -> None:
     """
     with _reasons():
         config = load(flags, file=file)
-        serve_until_told_to_stop(config, allow_local=False, listening=_say_nothing)
+        if workers is None:
+            _serve(config)
+        else:
+            raise SystemExit(serve_with_workers(config, workers, _serve))
+
+
+def _serve(config: Config, worker: Worker | None = None) -> None:
+    with _reasons():
+        serve_until_told_to_stop(config, allow_local=False, listening=_say_nothing, worker=worker)
 
 
 @main.command()
