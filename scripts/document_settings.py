@@ -47,7 +47,7 @@ def _allowed(setting: Setting) -> str:
         return "`true`, `false`"
     if setting.field == "callback_allow_networks":
         return "networks in CIDR notation"
-    if setting.field == "api_key":
+    if setting.meta.pattern is not None:
         return f"{setting.meta.min_length} characters or more, printable ASCII, no spaces"
     return "text"
 

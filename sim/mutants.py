@@ -164,7 +164,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "outcomes are written whoever owned the shard meanwhile": (
-        Edit(_NODE + "_recover", "if lease.version == shard.lease.version + 1:", "if True:"),
+        Edit(_NODE + "_recover", "lease.version == shard.lease.version + 1:", "True:"),
     ),
     "a restart keeps the generation": (Edit(_SHARD + "restart", "self._generation += 1", "pass"),),
     "a restart keeps the window": (Edit(_SHARD + "restart", "self.window = Window()", "pass"),),
@@ -224,11 +224,11 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "an update keeps the attempts": (
-        Edit("duetime.service:Service._changed", "attempts=0,", "attempts=old.attempts,"),
+        Edit("duetime.operations:Operations._changed", "attempts=0,", "attempts=old.attempts,"),
     ),
     "an update is decided before its turn": (
         Edit(
-            "duetime.service:Service.update",
+            "duetime.operations:Operations.update",
             "await shard.hold(uuid)\n    generation = shard.generation\n    try:\n"
             "        timer = await self._pending(shard, uuid, key, scope)\n",
             "timer = await self._pending(shard, uuid, key, scope)\n"
@@ -237,14 +237,14 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "a cancel looks into the window only": (
         Edit(
-            "duetime.service:Service._pending",
+            "duetime.operations:Operations._pending",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),
     ),
     "get believes in its window only": (
         Edit(
-            "duetime.service:Service.get",
+            "duetime.operations:Operations.get",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),
@@ -257,9 +257,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "a lost shard is not claimed again": (
-        Edit(
-            _NODE + "_upkeep", "if len(self.shards) < self.namespaces.num_shards_max()", "if False"
-        ),
+        Edit("duetime.cluster.alone:Alone.upkeep", "if missing and", "if False and"),
     ),
 }
 

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from duetime.config import Config
 from duetime.errors import RequestError, StoreError
 from duetime.node import Node
@@ -51,13 +53,12 @@ class Process:
         self._schedule = schedule
         carrier = SimCarrier(receivers, ledger=ledger, loop=self.loop, clock=clock)
         self.node = Node(
-            config,
+            replace(config, node_name=name),
             Connection(database, self.loop),
             carrier,
             clock=clock,
             chance=random.random,
         )
-        self.node.name = name
         self._requests: dict[asyncio.Future[Any], None] = {}
         self._serving: dict[asyncio.Task[None], None] = {}
         ledger.processes[name] = self

@@ -1,6 +1,7 @@
 """The command line."""
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -11,12 +12,15 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from duetime import __version__
+from duetime import __version__, admin
+from duetime.config import Config
 from duetime.errors import ConfigError, DuetimeError
 from duetime.server import serve as serve_until_told_to_stop
+from duetime.server import serve_with_workers
 from duetime.settings import load
 from duetime.stores import store_from_url
 from duetime.walkthrough import walkthrough
+from duetime.workers import Worker
 
 EXIT_FAILED = 1
 EXIT_REFUSED = 2  # As click does for what it refuses itself.
@@ -53,9 +57,14 @@ def _common(command: Command) -> Command:
 
 
 @main.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Run so many nodes behind one port; the database must be one that processes can share.",
+)
 @click.option("--host", help="Overrides HOST (0.0.0.0).")
 @_common
-def serve(file: Path | None, **flags: str | int | None) -> None:
+def serve(file: Path | None, workers: int | None, **flags: str | int | None) -> None:
     """Serve timers from DATABASE_URL, for clients that hold API_KEY.
 
     Settings come from options, the environment, ./.env and ./duetime.toml, in this order.
@@ -64,7 +73,15 @@ def serve(file: Path | None, **flags: str | int | None) -> None:
     """
     with _reasons():
         config = load(flags, file=file)
-        serve_until_told_to_stop(config, allow_local=False, listening=_say_nothing)
+        if workers is None:
+            _serve(config)
+        else:
+            raise SystemExit(serve_with_workers(config, workers, _serve))
+
+
+def _serve(config: Config, worker: Worker | None = None) -> None:
+    with _reasons():
+        serve_until_told_to_stop(config, allow_local=False, listening=_say_nothing, worker=worker)
 
 
 @main.command()
@@ -112,6 +129,72 @@ def migrate(file: Path | None) -> None:
     with _reasons():
         config = load({}, file=file, unneeded=("api_key",))
         asyncio.run(_migrate(config.database_url))
+
+
+@main.group()
+def cluster() -> None:
+    """Look at the nodes of a running cluster, and have one hand its shards over."""
+
+
+def _asking(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="Settings file to read in place of ./duetime.toml.",
+        ),
+        click.option("--api-key", help="Overrides API_KEY."),
+        click.option(
+            "--url", help="Any node of the cluster; by default this machine's, at HOST and PORT."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@cluster.command()
+@_asking
+@click.option("--json", "as_json", is_flag=True, help="Print the API's answer as it is.")
+def status(url: str | None, api_key: str | None, file: Path | None, as_json: bool) -> None:
+    """Show the nodes that are alive and what each is doing."""
+    with _reasons():
+        answer = _admin(url, api_key, file).cluster()
+        click.echo(json.dumps(answer, indent=2) if as_json else admin.table(answer))
+
+
+@cluster.command()
+@click.argument("node")
+@_asking
+@click.option("--undo", is_flag=True, help="Let it take shards again.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until it owns none.",
+)
+def drain(
+    node: str, url: str | None, api_key: str | None, file: Path | None, undo: bool, wait: float
+) -> None:
+    """Have NODE hand all its shards to the others and take no more.
+
+    It goes on taking requests, and passes them on, but is not ready (`GET /ready`).
+    """
+    with _reasons():
+        server = _admin(url, api_key, file)
+        server.drain(node, undo=undo)
+        if undo:
+            click.echo(f"{node} takes shards again")
+            return
+        server.drained(node, seconds=wait, tell=lambda left: click.echo(f"{left} shards left"))
+        click.echo(f"{node} owns no shards")
+
+
+def _admin(url: str | None, api_key: str | None, file: Path | None) -> admin.Admin:
+    config = load({"api_key": api_key}, file=file, unneeded=("database_url",))
+    return admin.Admin(url or admin.default_url(config), config.api_key)
 
 
 async def _migrate(database_url: str) -> None:

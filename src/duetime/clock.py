@@ -17,7 +17,10 @@ class Clock(Protocol):
         """Seconds from now until the wall clock shows `at`; 0 when it already does."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps: waits and deadlines are measured by it."""
+        """Seconds on a clock that never steps: waits and deadlines are measured by it.
+
+        Time that the machine slept through counts: others did not sleep meanwhile.
+        """
 
 
 class SystemClock:
@@ -29,5 +32,12 @@ class SystemClock:
     def until(self, at: int) -> float:
         return max(0.0, at / 1000 - time.time())
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux, whose monotonic clock stops with the machine.
+
+        def monotonic(self) -> float:
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    else:
+
+        def monotonic(self) -> float:
+            return time.monotonic()

@@ -48,7 +48,8 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=4_096,
-            description="Shards of the namespace `default`. Read when it is first created only.",
+            description="Shards of the namespace `default`, for good: it is read when that is first"
+            " created, and nodes of a cluster must agree on it.",
         ),
     ] = 16
     history_retention_s: Annotated[
@@ -181,7 +182,75 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3_600,
-            description="How long callbacks under way may take to finish at shutdown; those"
-            " cut off fire again after the start.",
+            description="How long callbacks under way may take to finish at shutdown, and before"
+            " their shard goes to another node; those cut off fire again.",
         ),
     ] = 10
+
+    cluster_name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The cluster that the database is for; a node that names another one does"
+            " not start.",
+        ),
+    ] = "duetime"
+    node_name: Annotated[
+        str | None,
+        Meta(description="This node's name among the others; without it, `host name:process id`."),
+    ] = None
+    cluster_host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The address at which other nodes reach this one: an IP or a host name."
+            " They pass requests on to each other there; clients have no business with it.",
+        ),
+    ] = "127.0.0.1"
+    cluster_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The port for other nodes; 0 picks a free one.")
+    ] = 0
+    cluster_advertise: Annotated[
+        str | None,
+        Meta(
+            description="Where other nodes reach this one, as `host` or `host:port`, if that is"
+            " not what it listens on."
+        ),
+    ] = None
+    cluster_secret: Annotated[
+        str | None,
+        Meta(
+            min_length=32,
+            pattern="[!-~]+",
+            description="What nodes prove to each other that they know; all need the same."
+            " Without it, it is made of `API_KEY`.",
+        ),
+    ] = None
+    membership_url: Annotated[
+        str | None,
+        Meta(
+            description="Where nodes meet: `etcd://host:port[,host:port]`; without it, in the"
+            " database."
+        ),
+    ] = None
+    heartbeat_interval_s: Annotated[
+        int, Meta(ge=1, le=60, description="How often a node says in the database that it lives.")
+    ] = 1
+    member_timeout_s: Annotated[
+        int,
+        Meta(
+            ge=3,
+            le=600,
+            description="A node that has not said so for this long is dead: others take its"
+            " shards. It stops firing by itself after three quarters of it.",
+        ),
+    ] = 4
+    clock_skew_s_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How far a node's clock may be from the database's; beyond it, it gives"
+            " up its shards until it is right again.",
+        ),
+    ] = 5

@@ -14,6 +14,40 @@ class ConfigError(DuetimeError):
     """A setting is missing or breaks a rule. The message names key, rule and value."""
 
 
+class RefusedStart(ConfigError):
+    """This node must not take part in the cluster that its settings lead to."""
+
+
+class WrongCluster(RefusedStart):
+    """The database belongs to another cluster."""
+
+    def __init__(self, found: str, own: str) -> None:
+        self.found = found
+        self.own = own
+        super().__init__(f"the database belongs to cluster {found!r}, and CLUSTER_NAME is {own!r}")
+
+
+class NodeNameTaken(RefusedStart):
+    """Another live node has this name."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        at = f" at {address}" if address else ""
+        super().__init__(f"a node named {name!r} is alive{at}: give this one another NODE_NAME")
+
+
+class OtherShards(RefusedStart):
+    """The cluster's `default` namespace was created with another number of shards."""
+
+    def __init__(self, found: int, own: int) -> None:
+        self.found = found
+        self.own = own
+        super().__init__(
+            f"the namespace 'default' has {found} shards, and DEFAULT_NUM_SHARDS is {own}"
+        )
+
+
 class RequestError(DuetimeError):
     """The request cannot be done as asked; the message says why to the one who asked."""
 
@@ -65,6 +99,14 @@ class NamespaceExists(RequestError):
         super().__init__(f"namespace {name!r} already exists")
 
 
+class NodeNotFound(RequestError):
+    """No live node has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no live node is named {name!r}")
+
+
 class TimerNotFound(RequestError):
     """No unfinished timer, and nothing in history, has this key."""
 
@@ -97,8 +139,17 @@ class Unavailable(RequestError):
     """The request cannot be served now. Whether its write took effect is not known."""
 
     def __init__(self, reason: str, *, retry_after_s: int = 1) -> None:
+        self.reason = reason
         self.retry_after_s = retry_after_s
         super().__init__(reason)
+
+
+class ShardMoved(Unavailable):
+    """The timer's shard is not here, or not any more: nothing was done; its owner can do it."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        super().__init__(f"shard {shard} is on its way to another node")
 
 
 class StoreError(DuetimeError):

@@ -10,12 +10,15 @@ destination that is full wait in its queue, and cost the others nothing. Three b
 - parked: what a destination's queue may hold, which is what it works off in five seconds at
   its present rate, and never less than a floor. What is beyond is moved in the store to when
   its turn would come, so that timers of other destinations behind it come into the windows.
+
+And one in time: nothing starts once this node's trust in its shards has run out. What the
+process does first after it was frozen may be anything, so every way in asks the clock.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -111,9 +114,9 @@ class Firing:
         self._destinations: dict[str, Destination] = {}
         self._blocked: dict[Destination, None] = {}  # Have timers and own room; the node had none.
         self._stopped = False
+        self._trusted_until = inf
+        self._trusted = True  # As of the last look at the clock.
         self._tells = log.isEnabledFor(logging.DEBUG)  # Asking each time costs more than that.
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     # -- in ---------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class Firing:
             return
         destinations, destination_of = self._destinations, self._carrier.destination
         in_flight_max = self._limits.in_flight_per_destination_max
-        now = self._clock.now()
+        now = self._look()
         for timer in due:
             name = destination_of(timer.callback_url)
             destination = destinations.get(name)
@@ -153,7 +156,7 @@ class Firing:
         destination.queue.append((shard, timer))
 
     def _has_room(self, destination: Destination) -> bool:
-        return self.unrecorded < self._limits.unrecorded_max and (
+        return (self._trusted and self.unrecorded < self._limits.unrecorded_max) and (
             self.in_flight < self._limits.in_flight_max or destination.in_flight < IN_FLIGHT_FLOOR
         )
 
@@ -163,7 +166,6 @@ class Firing:
             return
         destination.in_flight += 1
         self.in_flight += 1
-        self._idle.clear()
         if self._tells:
             self._say("timer fired", attempt.timer, attempt=attempt.number)
         self._carrier.send(attempt)
@@ -174,7 +176,7 @@ class Firing:
         """An attempt has ended: decide what it means, have it recorded, start what waits."""
         destination = attempt.destination
         assert isinstance(destination, Destination)
-        now = self._clock.now()
+        now = self._look()
         destination.in_flight -= 1
         destination.answered += 1
         self.in_flight -= 1
@@ -189,21 +191,38 @@ class Firing:
             self._serve(destination, now)
         if destination.in_flight == 0 and not destination.queue:
             self._destinations.pop(destination.name, None)
-        if self.in_flight == 0 and self.unrecorded == 0:
-            self._idle.set()
 
     def recorded(self, outcomes: int) -> None:
         """So many outcomes became durable, or will never be."""
         were_too_many = self.unrecorded >= self._limits.unrecorded_max
         self.unrecorded -= outcomes
         assert self.unrecorded >= 0
-        if self.in_flight == 0 and self.unrecorded == 0:
-            self._idle.set()
         if were_too_many:
-            now = self._clock.now()
-            for destination in list(self._blocked):
-                self._serve_floor(destination, now)
-            self._serve_blocked(now)
+            self._go_on(self._look())
+
+    # -- trust ------------------------------------------------------------------------
+
+    def trust(self, until: float) -> None:
+        """Start nothing once the monotonic clock has passed `until`; before it, go on."""
+        self._trusted_until = until
+        was_trusted = self._trusted
+        now = self._look()
+        if self._trusted and not was_trusted:
+            for destination in self._destinations.values():
+                # It was not given the chance to work anything off.
+                destination.answered, destination.reviewed_at = 0, now
+            self._go_on(now)
+
+    def _look(self) -> int:
+        """The wall clock; and whether our shards can still be relied on."""
+        self._trusted = self._clock.monotonic() < self._trusted_until
+        return self._clock.now()
+
+    def _go_on(self, now: int) -> None:
+        """What kept everything from starting is over."""
+        for destination in list(self._blocked):
+            self._serve_floor(destination, now)
+        self._serve_blocked(now)
 
     def _serve(self, destination: Destination, now: int) -> None:
         queue, in_flight_max = destination.queue, self._limits.in_flight_per_destination_max
@@ -225,6 +244,7 @@ class Firing:
         blocked, limits = self._blocked, self._limits
         while (
             blocked
+            and self._trusted
             and self.in_flight < limits.in_flight_max
             and self.unrecorded < limits.unrecorded_max
         ):
@@ -307,6 +327,9 @@ class Firing:
 
     def review(self, now: int) -> None:
         """Once a second: move what a slow destination cannot work off soon to a later time."""
+        self._look()
+        if not self._trusted:
+            return  # They wait for us, not for their destinations.
         floor = self._limits.parked_per_destination_max
         for destination in list(self._destinations.values()):
             elapsed_ms = now - destination.reviewed_at
@@ -362,9 +385,10 @@ class Firing:
         for destination in self._destinations.values():
             destination.queue.clear()
 
-    async def idle(self) -> None:
-        """Wait until nothing is in flight and every outcome is durable."""
-        await self._idle.wait()
+    @property
+    def waiting(self) -> int:
+        """How many due timers wait for room."""
+        return sum(len(destination.queue) for destination in self._destinations.values())
 
     # -- logs -------------------------------------------------------------------------
 

@@ -27,15 +27,36 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def configure(
-    level: str, format: Literal["auto", "text", "json"], *, stream: TextIO | None = None
+    level: str,
+    format: Literal["auto", "text", "json"],
+    *,
+    stream: TextIO | None = None,
+    worker: int | None = None,
 ) -> None:
-    """Send every logger of the process, libraries' too, through one handler to `stream`."""
+    """Send every logger of the process, libraries' too, through one handler to `stream`.
+
+    Where several processes write to one stream, each of their lines says whose it is.
+    """
     stream = sys.stderr if stream is None else stream
     as_text = format == "text" or (format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
+    if worker is not None:
+        handler.addFilter(_Marked(worker))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("duetime").setLevel(level.upper())
+
+
+class _Marked(logging.Filter):
+    """Adds the worker's number to each record."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.worker = self._worker
+        return True
 
 
 class TextFormatter(logging.Formatter):

@@ -1,4 +1,7 @@
-"""One node: claims its shards, keeps them stepping, drains them, stops.
+"""One node: keeps its shards stepping, reads and writes for them, drains, stops.
+
+Which shards it owns is decided by `Alone`, where the store is its own, or by `Coordinator`,
+where it shares the store with other nodes.
 
 The node is the `Host` of its shards. One alarm serves them all: a heap says which shard is
 to be stepped when, the loop sleeps until the first of these instants, and for a second at
@@ -10,14 +13,22 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from msgspec.structs import replace
+
+from duetime import __version__
 from duetime.clock import Clock, SystemClock
+from duetime.cluster.alone import Alone
+from duetime.cluster.coordinator import Coordinator
+from duetime.cluster.membership import Member, Membership
+from duetime.cluster.peers import Peers
 from duetime.config import Config
 from duetime.errors import NamespaceExists, StoreError
 from duetime.firing import Carrier, Firing
+from duetime.handover import Handover
 from duetime.model import DEFAULT_NAMESPACE, Lease, Namespace, Timer
 from duetime.namespaces import Namespaces
 from duetime.reads import Coalescer
@@ -47,13 +58,24 @@ class Node:
         store: Store,
         carrier: Carrier,
         *,
+        membership: Membership | None = None,
+        peers: Peers | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        """`membership` and `peers` are used only where the store is shared by several nodes;
+        without a membership they meet in the store."""
         self.config = config
         self.store = store
         self.clock = SystemClock() if clock is None else clock
+        self.me = Member(
+            name=config.node_name or f"{socket.gethostname()}:{os.getpid()}",
+            boot=f"{int(chance() * (1 << 32)):08x}",
+            address="",
+            started_at=self.clock.now(),
+            version=__version__,
+        )
+        self.peers = peers if store.traits.shared else None
         self.shards: dict[int, Shard] = {}
         self.namespaces = Namespaces(store)
         self.firing = Firing(
@@ -68,6 +90,14 @@ class Node:
         self._due = Coalescer(store.due, questions_max=DUE_READS_PER_CALL)
         self.timers = Coalescer(store.get, questions_max=KEYS_PER_CALL)
         self.outcomes = Coalescer(store.outcomes, questions_max=KEYS_PER_CALL)
+        self._ownership = (
+            Coordinator(self, membership, peers) if store.traits.shared else Alone(self)
+        )
+        self.handover = Handover(
+            store,
+            callbacks_s_max=config.drain_timeout_s,
+            released=self._ownership.released,
+        )
         self.service = Service(self)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: int | None = None
@@ -75,17 +105,25 @@ class Node:
         # Dictionaries as ordered sets: the simulator's traces must not depend on addresses.
         self._recovering: dict[Shard, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._lost: list[Shard] = []
         self._upkeep_at = self._check_at = self._purge_at = 0.0
-        self._claiming = asyncio.Lock()
         self._window_count = (float("-inf"), 0)
+        self._started = False
         self._draining = False
         self._stopped = False
 
     # -- life -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, claim every shard, begin to fire. Raises `StoreError`."""
+        """Open the store, take the shards that are for us, begin to fire.
+
+        Raises `StoreError`, and `RefusedStart` where this node must not take part.
+        """
         await self.store.open()
+        if self.peers is not None:
+            self.peers.introduce(self.me.name, self.me.boot)
+            self.me = replace(self.me, address=await self.peers.start())
+        await self._ownership.join()
         await self.namespaces.load()
         if self.namespaces.get(DEFAULT_NAMESPACE) is None:
             now = self.clock.now()
@@ -103,61 +141,95 @@ class Node:
                 )
             except NamespaceExists:
                 log.debug("another node created the default namespace first")
-        await self.own_shards()
+        await self._ownership.begin()
         at = self.clock.monotonic()
         self._check_at = at + self.config.safety_read_s
         self._purge_at = at + self.config.purge_interval_s
+        self._started = True
         self._arm()
-        log.info("node started", extra={"node": self.name, "shards": len(self.shards)})
-
-    async def own_shards(self) -> None:
-        """Claim whatever shard is in use and not ours yet."""
-        async with self._claiming:
-            missing = [n for n in range(self.namespaces.num_shards_max()) if n not in self.shards]
-            if not missing or self._draining:
-                return
-            leases = await self.store.claim(missing, owner=self.name, at=self.clock.now())
-            for lease in leases:
-                self._own(lease)
-
-    def _own(self, lease: Lease) -> None:
-        shard = self.shards[lease.shard] = Shard(lease, host=self, limits=self.config)
-        self.wake(shard, 0)
+        log.info("node started", extra={"node": self.me.name, "shards": len(self.shards)})
 
     async def drain(self) -> None:
         """Fire nothing new, let callbacks under way finish up to the bound, write everything,
-        release the shards."""
-        if self._draining:
+        release the shards; the other nodes learn of it, and take them."""
+        if self._draining or not self._started:
             return
         self._draining = True
-        for task in list(self._tasks):
-            task.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
         self.firing.stop()
-        try:
-            await asyncio.wait_for(self.firing.idle(), self.config.drain_timeout_s)
-        except TimeoutError:
-            log.warning("drain cut short", extra={"in_flight": self.firing.in_flight})
+        await self._ownership.drain()
         await self._writer.drained()
-        leases = [shard.lease for shard in self.shards.values() if not shard.paused]
         for shard in self.shards.values():
-            shard.closed = True
-        try:
-            await self.store.release(leases)
-        except StoreError as error:
-            log.warning("shards not released", extra={"reason": str(error)})
-        log.info("node drained", extra={"node": self.name})
+            shard.closed = True  # Could not be written or released any more.
+        log.info("node drained", extra={"node": self.me.name})
 
     async def stop(self) -> None:
         """Drain, then let go of connections and store. Stopping twice is fine."""
         if self._stopped:
             return
         self._stopped = True
-        if self.shards:
-            await self.drain()
+        await self.drain()
+        for task in list(self._tasks):
+            task.cancel()
+        await self._ownership.leave()
+        if self.peers is not None:
+            await self.peers.close()
         await self._carrier.close()
         await self.store.close()
+
+    # -- who owns what ------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests and shards may be given to this node."""
+        return self.unready() is None
+
+    def unready(self) -> str | None:
+        """Why not; None if they may."""
+        if not self._started:
+            return "this node is starting"
+        return "this node drains" if self._draining else self._ownership.unready()
+
+    async def drain_shards(self, undo: bool) -> None:
+        """Begin to hand all shards over and take no more, until that is undone.
+        `InvalidInput` where no other node could take them."""
+        self._ownership.give_way(undo)
+
+    def members(self) -> list[Member]:
+        """All live nodes by name, this one included."""
+        return self._ownership.members()
+
+    def owner(self, shard: int) -> Member | None:
+        """Who owns it, or is about to, as far as is known here."""
+        return self._ownership.owner(shard)
+
+    async def refresh_owners(self) -> None:
+        """Find out anew who owns what; cheap however often it is asked. `StoreError`."""
+        await self._ownership.refresh()
+
+    async def own_shards(self) -> None:
+        """Shards have come into use: have each owned by somebody. `StoreError`."""
+        await self._ownership.complete()
+
+    def own(self, leases: list[Lease]) -> None:
+        """These shards are ours now: begin to fire."""
+        for lease in leases:
+            shard = self.shards[lease.shard] = Shard(lease, host=self, limits=self.config)
+            self.wake(shard, 0)
+
+    def describe(self, *, draining: bool, skew_ms: int | None, moves: int) -> Member:
+        """`me`, with what it is doing at this moment."""
+        return replace(
+            self.me,
+            draining=draining,
+            shards=len(self.shards),
+            in_flight=self.firing.in_flight,
+            backlog=self.firing.waiting,
+            skew_ms=skew_ms,
+            moves=moves,
+            namespaces=self.namespaces.revision,
+        )
 
     # -- what shards ask of their host --------------------------------------------------
 
@@ -174,17 +246,30 @@ class Node:
         self.firing.recorded(outcomes)
 
     def read(self, shard: Shard, read: DueRead) -> None:
-        self._spawn(self._read(shard, read, shard.generation))
+        self.spawn(self._read(shard, read, shard.generation))
 
     def recover(self, shard: Shard) -> None:
         if not self._recovering:
-            self._spawn(self._recover())
+            self.spawn(self._recover())
         self._recovering[shard] = None
 
     def lost(self, shard: Shard) -> None:
-        log.error("lease lost", extra={"shard": shard.number, "version": shard.lease.version})
         if self.shards.get(shard.number) is shard:
             del self.shards[shard.number]
+        if not self._lost:
+            asyncio.get_running_loop().call_soon(self._tell_lost)
+        self._lost.append(shard)
+        self.handover.gone(shard)
+
+    def _tell_lost(self) -> None:
+        lost, self._lost = self._lost, []
+        log.warning("shards lost", extra={"shards": [shard.number for shard in lost]})
+        self._ownership.lost()
+
+    def vacated(self, shard: Shard) -> None:
+        if self.shards.get(shard.number) is shard:
+            del self.shards[shard.number]
+        self.handover.vacated(shard)
 
     def window_room(self) -> int:
         at, count = self._window_count
@@ -238,7 +323,8 @@ class Node:
 
     # -- reads, recovery, upkeep ----------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this until it ends, or the node does."""
         task = asyncio.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
@@ -264,7 +350,7 @@ class Node:
         while True:
             shards = list(self._recovering)
             try:
-                leases = await self._claim_again(shards)
+                leases = await self._ownership.reclaim(shards)
             except StoreError as error:
                 log.warning(
                     "store cannot be written to",
@@ -277,19 +363,18 @@ class Node:
                 del self._recovering[shard]
             again = bool(self._recovering)  # Before `restart`, which may call `recover`.
             for shard, lease in zip(shards, leases, strict=True):
-                if lease.version == shard.lease.version + 1:
+                if shard.closed:
+                    continue
+                if lease is not None and lease.version == shard.lease.version + 1:
                     shard.restart(lease)
-                else:
-                    # Somebody else was the owner in between: what is left here is out of date.
-                    shard.superseded([])
-                    self._own(lease)
+                    continue
+                # Somebody else was the owner in between: what is left here is out of date.
+                shard.superseded([])
+                if lease is not None:
+                    self.own([lease])
             log.info("store can be written to again", extra={"shards": len(shards)})
             if not again:
                 return
-
-    async def _claim_again(self, shards: Sequence[Shard]) -> list[Lease]:
-        numbers = [shard.number for shard in shards]
-        return await self.store.claim(numbers, owner=self.name, at=self.clock.now())
 
     def _upkeep(self) -> None:
         """Every second: move what slow destinations hold up, claim what was lost; and now and
@@ -299,14 +384,18 @@ class Node:
             return
         self._upkeep_at = at + UPKEEP_S
         self.firing.review(self.clock.now())
-        if len(self.shards) < self.namespaces.num_shards_max() and not self._claiming.locked():
-            self._spawn(self._try("claim", self.own_shards()))
+        self._ownership.upkeep()
         if at >= self._check_at:
             self._check_at = at + self.config.safety_read_s
-            self._spawn(self._try("safety read", self._check(self.shards.values())))
+            self.attempt("safety read", self._check(self.shards.values()))
         if at >= self._purge_at:
             self._purge_at = at + self.config.purge_interval_s
-            self._spawn(self._try("purge", self._purge()))
+            if 0 in self.shards:  # One of the nodes is enough.
+                self.attempt("purge", self._purge())
+
+    def attempt(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Spawn it; when the store fails, say so and leave it at that."""
+        self.spawn(self._try(what, work))
 
     async def _try(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         """Upkeep comes round again: when the store fails, say so and leave it at that."""

@@ -1,10 +1,14 @@
 """Reads that come one by one, asked of the store many at a time."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from duetime.errors import StoreError, Unavailable
+
+log = logging.getLogger(__name__)
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -48,3 +52,12 @@ class Coalescer(Generic[Q, A]):
                             future.set_result(answer)
         finally:
             self._task = None
+
+
+async def answer_of(call: Awaitable[A]) -> A:
+    """What the store answers a caller who waits for it; `Unavailable` when it does not."""
+    try:
+        return await call
+    except StoreError as error:
+        log.warning("store does not answer", extra={"reason": str(error)})
+        raise Unavailable("the database does not answer") from error

@@ -4,8 +4,9 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from duetime.cluster.membership import Member
 from duetime.model import Method, Reply, RetryPolicy, Status, View
-from duetime.store import ListCursor
+from duetime.store import ListCursor, ShardRow
 
 
 class NewTimer(Struct, frozen=True, gc=False, kw_only=True):
@@ -72,3 +73,11 @@ class NamespaceChanges(Struct, frozen=True, kw_only=True):
     history_retention_s: int | None | UnsetType = UNSET
     min_delay_s: int | None | UnsetType = UNSET
     retry_policy: RetryPolicy | None | UnsetType = UNSET
+
+
+class ClusterState(Struct, frozen=True):
+    """The nodes that are alive, and who owns what as the store has it."""
+
+    nodes: list[Member]
+    shards: list[ShardRow]
+    namespaces: int

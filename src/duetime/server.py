@@ -21,17 +21,23 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from msgspec.structs import replace
 
 from duetime import logs
+from duetime.clock import SystemClock
+from duetime.cluster.handshake import shared_secret
+from duetime.cluster.tcp import TcpPeers
 from duetime.config import Config
 from duetime.delivery.client import IDLE_CONNECTIONS_MAX
 from duetime.delivery.guard import AddressGuard
 from duetime.delivery.http import HttpCarrier
-from duetime.errors import DuetimeError
+from duetime.errors import ConfigError
 from duetime.http.app import create_app
 from duetime.http.protocol import Protocol
+from duetime.listening import bind, url_of
 from duetime.node import Node
 from duetime.stores import store_from_url
+from duetime.workers import Supervisor, Worker
 
 REQUESTS_DRAIN_S = 5
 # Longer than the pools of common clients keep a connection, so that they close it, not we:
@@ -47,25 +53,60 @@ FILES_RESERVED = 256
 log = logging.getLogger(__name__)
 
 
-class CannotListen(DuetimeError):
-    """The address to listen on is taken, or is not ours."""
+def serve(
+    config: Config,
+    *,
+    allow_local: bool,
+    listening: Callable[[str], None],
+    worker: Worker | None = None,
+) -> None:
+    """Run until told to stop by a signal, then drain. `listening` is told our address once.
 
-    def __init__(self, host: str, port: int, reason: str) -> None:
-        self.host = host
-        self.port = port
-        super().__init__(f"cannot listen on {host} port {port}: {reason}")
-
-
-def serve(config: Config, *, allow_local: bool, listening: Callable[[str], None]) -> None:
-    """Run until told to stop by a signal, then drain. `listening` is told our address once."""
-    logs.configure(config.log_level, config.log_format)
+    A `worker` is one of several behind one port: it also stops when its parent is gone.
+    """
+    number = None if worker is None else worker.number
+    logs.configure(config.log_level, config.log_format, worker=number)
     _raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
-        _bind(config.host, config.port) as bound,
+        bind(config.host, config.port, shared=worker is not None) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(config, bound, allow_local=allow_local, listening=listening))
+        serving = _serve(config, bound, allow_local=allow_local, listening=listening, worker=worker)
+        runner.run(serving)
+
+
+def serve_with_workers(config: Config, count: int, work: Callable[[Config, Worker], None]) -> int:
+    """Run so many nodes behind one port, until told to stop by a signal; the exit code.
+
+    `work` is called in each worker's process, with the settings that are its own.
+    """
+    store = store_from_url(config.database_url)
+    if not store.traits.shared:
+        raise ConfigError(
+            f"--workers needs a database that several processes can share;"
+            f" {store.traits.name} serves one at a time"
+        )
+    logs.configure(config.log_level, config.log_format)
+    # First unshared, so that it is nobody else's; then kept, so that it stays ours.
+    bind(config.host, config.port).close()
+    with bind(config.host, config.port, shared=True) as bound:
+        config = replace(config, port=bound.getsockname()[1])
+        log.info("starting workers", extra={"workers": count, "url": url_of(bound)})
+
+        def be(worker: Worker) -> None:
+            work(_of_worker(config, worker.number), worker)
+
+        code = Supervisor(count, be, clock=SystemClock()).run()
+    log.info("all workers stopped")
+    return code
+
+
+def _of_worker(config: Config, number: int) -> Config:
+    """The settings of one of several nodes on this machine."""
+    name = config.node_name or f"{socket.gethostname()}:{os.getpid()}"
+    port = config.cluster_port and config.cluster_port + number - 1
+    return replace(config, node_name=f"{name}/{number}", cluster_port=port)
 
 
 async def _serve(
@@ -74,8 +115,9 @@ async def _serve(
     *,
     allow_local: bool,
     listening: Callable[[str], None],
+    worker: Worker | None,
 ) -> None:
-    told_to_stop = _stop_signals()
+    told_to_stop = _stop_signals(worker)
     guard = AddressGuard(config.callback_allow_networks, allow_local=allow_local)
     carrier = HttpCarrier(
         guard=guard,
@@ -83,10 +125,13 @@ async def _serve(
         ca_file=config.callback_ca_file,
         response_bytes_max=config.callback_response_bytes_max,
     )
-    node = Node(config, store_from_url(config.database_url), carrier)
+    store = store_from_url(config.database_url)
+    node = Node(config, store, carrier, peers=_peers(config) if store.traits.shared else None)
 
     def on_listening() -> None:
-        url = _url(bound)
+        url = url_of(bound)
+        if worker is not None:
+            worker.listens()
         log.info("listening", extra={"url": url})
         listening(url)
 
@@ -112,6 +157,15 @@ async def _serve(
     finally:
         await node.stop()
     log.info("stopped")
+
+
+def _peers(config: Config) -> TcpPeers:
+    return TcpPeers(
+        host=config.cluster_host,
+        port=config.cluster_port,
+        advertise=config.cluster_advertise,
+        secret=shared_secret(config.cluster_secret, api_key=config.api_key),
+    )
 
 
 class _HttpServer(uvicorn.Server):
@@ -155,17 +209,27 @@ class _HttpServer(uvicorn.Server):
         return await super().on_tick(counter) or self._told_to_stop.is_set()
 
 
-def _stop_signals() -> asyncio.Event:
-    """Set by the first signal to stop; a second one ends the process where it stands."""
+def _stop_signals(worker: Worker | None) -> asyncio.Event:
+    """Set by the first signal to stop; a second one ends the process where it stands, unless
+    it is a worker, whose parent sees to that."""
     told_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def on_signal(number: signal.Signals) -> None:
-        if told_to_stop.is_set():
+        if not told_to_stop.is_set():
+            log.info("draining", extra={"signal": number.name})
+            told_to_stop.set()
+        elif worker is None:
             os._exit(128 + number)
-        log.info("draining", extra={"signal": number.name})
-        told_to_stop.set()
 
-    loop = asyncio.get_running_loop()
+    def on_parent_gone(lifeline: int) -> None:
+        loop.remove_reader(lifeline)
+        if not told_to_stop.is_set():
+            log.warning("draining", extra={"reason": "the parent process is gone"})
+            told_to_stop.set()
+
+    if worker is not None:
+        loop.add_reader(worker.lifeline, on_parent_gone, worker.lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     return told_to_stop
@@ -184,28 +248,6 @@ async def _finished_before(event: asyncio.Event, work: Coroutine[Any, Any, None]
         for unfinished in (task, waiting):
             unfinished.cancel()
         await asyncio.wait((task, waiting))
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the address without listening on it yet: until then connections are refused."""
-    bound = None
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, proto)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        if bound is not None:
-            bound.close()
-        raise CannotListen(host, port, error.strerror or str(error)) from error
-    return bound
-
-
-def _url(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _raise_file_limit() -> None:

@@ -1,25 +1,22 @@
 """What the surfaces call."""
 
-import logging
-from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from duetime import rules
 from duetime.callback import check_headers
-from duetime.clock import Clock
+from duetime.cluster.callee import Callee
+from duetime.cluster.peers import Cancel, Get, Update
+from duetime.cluster.router import Neighbourhood, Router
 from duetime.config import Config
 from duetime.errors import (
     InvalidInput,
     NamespaceNotFound,
     RequestError,
-    StoreError,
-    TimerExecuting,
-    TimerFinished,
-    TimerNotFound,
-    Unavailable,
+    ShardMoved,
     UnknownNamespace,
 )
 from duetime.model import (
@@ -31,43 +28,43 @@ from duetime.model import (
     Timer,
     View,
 )
-from duetime.namespaces import Namespaces
-from duetime.reads import Coalescer
-from duetime.requests import Changes, NamespaceChanges, NewTimer, Selected, Selection
+from duetime.operations import Operations, Owner
+from duetime.reads import answer_of
+from duetime.requests import Changes, ClusterState, NamespaceChanges, NewTimer, Selected, Selection
 from duetime.routing import shard_of, timer_uuid
-from duetime.shard import Shard
 from duetime.store import Key, ListQuery, Store
 from duetime.views import list_cursor, of_executing, of_finished, of_pending, select_executing
-from duetime.writes import Acknowledgement, Write
 
-__all__ = ["Changes", "NamespaceChanges", "NewTimer", "Selected", "Selection", "Service"]
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
+__all__ = [
+    "Changes",
+    "ClusterState",
+    "NamespaceChanges",
+    "NewTimer",
+    "Selected",
+    "Selection",
+    "Service",
+]
 
 DEFAULT_TIMEOUT_S = 30
 
 
-class Engine(Protocol):
-    """What the service needs of the node: its values, its shards and its batched reads."""
+class Engine(Owner, Neighbourhood, Protocol):
+    """What the service needs of the node: its values, its shards, its reads, its neighbours."""
 
-    @property
-    def clock(self) -> Clock: ...
     @property
     def config(self) -> Config: ...
     @property
     def store(self) -> Store: ...
-    @property
-    def namespaces(self) -> Namespaces: ...
-    @property
-    def shards(self) -> dict[int, Shard]: ...
-    @property
-    def timers(self) -> Coalescer[Key, Timer | None]: ...
-    @property
-    def outcomes(self) -> Coalescer[Key, Finished | None]: ...
 
     async def own_shards(self) -> None:
         """Claim whatever shard is in use and not ours yet."""
+
+    def unready(self) -> str | None:
+        """Why this node should be sent no requests now; None when it may be."""
+
+    async def drain_shards(self, undo: bool) -> None:
+        """Hand all shards over and take no more, until that is undone; begins it and returns.
+        `RequestError` if it cannot be."""
 
 
 class Service:
@@ -78,133 +75,76 @@ class Service:
         self._engine = engine
         self._config = engine.config
         self._namespaces = engine.namespaces
+        self._operations = Operations(engine)
+        self._router = Router(engine, self._operations)
+        if engine.peers is not None:
+            engine.peers.on_call = Callee(self._operations, drain=engine.drain_shards)
 
     # -- timers -----------------------------------------------------------------------
 
     async def create(self, new: NewTimer) -> View:
         """Store the timer durably, in place of one of the same key, and see it at once."""
-        timer = self._timer(new, self.clock.now())
-        shard = self._shard(timer.shard)
-        ack = Acknowledgement(1)
-        write = Write(timer.uuid, put=timer, ack=ack)
-        if not shard.try_hold(timer.uuid):
-            await shard.hold(timer.uuid)
-        shard.stage(write, generation=shard.generation)
-        await ack.future
-        if write.error is not None:
-            raise write.error
-        self._debug("timer created", timer)
+        scope = self._namespaces.get(new.namespace)
+        if scope is None:
+            scope = await self._operations.namespace(new.namespace)
+        timer = self._timer(new, scope, self.clock.now())
+        try:
+            await self._operations.put(self._engine.shards.get(timer.shard), timer)
+        except ShardMoved:
+            failed = await self._router.put([timer])
+            if failed:
+                raise failed[0] from None
         return of_pending(timer)
 
     async def create_many(self, news: Sequence[NewTimer]) -> list[View | RequestError]:
         """An answer for each, in their order; of two with one key the later one wins."""
         now = self.clock.now()
         answers: list[View | RequestError] = []
-        staged: list[tuple[int, Write]] = []
-        contended: list[tuple[int, NewTimer]] = []
-        ack = Acknowledgement(1)
+        timers: list[Timer] = []
+        places: list[int] = []
         for index, new in enumerate(news):
             try:
-                timer = self._timer(new, now)
-                shard = self._shard(timer.shard)
+                scope = self._namespaces.get(new.namespace)
+                if scope is None:
+                    scope = await self._operations.namespace(new.namespace)
+                timer = self._timer(new, scope, now)
             except RequestError as error:
                 answers.append(error)
-                continue
-            answers.append(of_pending(timer))
-            if shard.try_hold(timer.uuid):
-                write = Write(timer.uuid, put=timer, ack=ack)
-                staged.append((index, write))
-                ack.expect(1)
-                shard.stage(write, generation=shard.generation)
-                self._debug("timer created", timer)
             else:
-                contended.append((index, new))
-        ack.settle()
-        await ack.future
-        for index, write in staged:
-            if write.error is not None:
-                answers[index] = write.error
-        # Somebody else is at these keys, or this batch itself was: one after the other.
-        for index, new in contended:
-            try:
-                answers[index] = await self.create(new)
-            except RequestError as error:
-                answers[index] = error
+                answers.append(of_pending(timer))
+                timers.append(timer)
+                places.append(index)
+        failed = await self._router.put(timers)
+        for index, refused in failed.items():
+            answers[places[index]] = refused
         return answers
 
     async def get(self, namespace: str, id: str) -> View:
         """The timer as it stands, or what became of it while history has it."""
-        scope = self._namespace(namespace)
-        rules.check_id(id)
-        uuid = timer_uuid(namespace, id)
-        key = Key(shard_of(id, scope.num_shards), namespace, id)
-        shard = self._shard(key.shard)
-        # Before the store is asked: by its answer the attempt may be over, and the row with it.
-        if (attempt := shard.executing.get(uuid)) is not None:
-            return of_executing(attempt.timer)
-        timer = shard.window.get(uuid)
-        if timer is None:
-            timer = await self._timer_in_store(key)
-            if (attempt := shard.executing.get(uuid)) is not None:
-                return of_executing(attempt.timer)
-        if timer is not None:
-            return of_pending(timer)
-        finished = await self._history(key, scope)
-        if finished is None:
-            raise TimerNotFound(namespace, id)
-        return of_finished(finished)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Get(key), scope)
 
     async def update(self, namespace: str, id: str, changes: Changes, *, reply: Reply) -> View:
         """Change a pending timer; its attempts count anew. `TimerFinished`, `TimerExecuting`."""
-        scope = self._namespace(namespace)
-        self._check(changes)
-        uuid, key, shard = self._place(scope, id)
-        await shard.hold(uuid)
-        generation = shard.generation
-        try:
-            timer = await self._pending(shard, uuid, key, scope)
-            changed = self._changed(timer, changes, scope, reply)
-        except BaseException:
-            shard.release(uuid)
-            raise
-        await _written(shard, Write(uuid, put=changed, ack=Acknowledgement(1)), generation)
-        self._debug("timer updated", changed)
-        return of_pending(changed)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Update(key, self._checked(changes), reply), scope)
 
     async def cancel(self, namespace: str, id: str) -> View:
         """After this returns, the callback is never sent. `TimerFinished`, `TimerExecuting`."""
-        scope = self._namespace(namespace)
-        uuid, key, shard = self._place(scope, id)
-        await shard.hold(uuid)
-        generation = shard.generation
-        try:
-            timer = await self._pending(shard, uuid, key, scope)
-        except BaseException:
-            shard.release(uuid)
-            raise
-        finished = Finished(timer, "canceled", self.clock.now(), timer.attempts, timer.last_error)
-        kept = finished if scope.history_retention_s > 0 else None
-        write = Write(uuid, remove=timer, finished=kept, ack=Acknowledgement(1))
-        await _written(shard, write, generation)
-        self._debug("timer canceled", timer)
-        return of_finished(finished)
+        scope, key = await self._place(namespace, id)
+        return await self._router.do(Cancel(key), scope)
 
     async def select(self, selection: Selection) -> Selected:
         """One page of a namespace's timers, unfinished ones and history together."""
-        scope = self._namespace(selection.namespace)
-        executing = {
-            attempt.timer.uuid: attempt.timer
-            for shard in self._engine.shards.values()
-            for attempt in shard.executing.values()
-            if attempt.timer.namespace == scope.name
-        }
+        scope = await self._operations.namespace(selection.namespace)
         if selection.status == "executing":
-            return select_executing(selection, list(executing.values()))
+            return await self._select_executing(selection)
+        executing = await self._router.executing(scope.name)
         finished: tuple[FinalStatus, ...] = ("completed", "failed", "canceled")
         if selection.status is not None:
             finished = tuple(status for status in finished if status == selection.status)
         limit = selection.limit
-        listing = await self._reading(
+        listing = await answer_of(
             self._engine.store.select(
                 ListQuery(
                     namespace=scope.name,
@@ -237,6 +177,23 @@ class Service:
         continued = list_cursor(listing.entries[limit - 1]) if more else None
         return Selected(views, continued, listing.total)
 
+    async def _select_executing(self, selection: Selection) -> Selected:
+        """What executes is known to the owners only, and bounded: chosen in memory."""
+        here, elsewhere = await self._router.executing_timers(selection.namespace)
+        selected = select_executing(selection, here + elsewhere)
+        light = {timer.uuid for timer in elsewhere}
+        views = []
+        for view in selected.views:
+            timer = view.timer
+            if timer.uuid in light:
+                key = Key(timer.shard, timer.namespace, timer.id)
+                whole = await answer_of(self._engine.timers.ask(key))
+                if whole is None or whole.execute_at != timer.execute_at:
+                    continue  # It has ended meanwhile.
+                view = of_executing(whole)
+            views.append(view)
+        return replace(selected, views=views)
+
     async def ping(self) -> None:
         """Whether the database answers; `StoreError` says why it does not."""
         await self._engine.store.now()
@@ -265,16 +222,16 @@ class Service:
             created_at=now,
             updated_at=now,
         )
-        await self._reading(self._namespaces.create(namespace))
-        await self._reading(self._engine.own_shards())
+        await answer_of(self._namespaces.create(namespace))
+        await answer_of(self._engine.own_shards())
         return namespace
 
     async def get_namespace(self, name: str) -> Namespace:
         """`NamespaceNotFound`."""
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            raise NamespaceNotFound(name)
-        return namespace
+        try:
+            return await self._operations.namespace(name)
+        except UnknownNamespace:
+            raise NamespaceNotFound(name) from None
 
     async def update_namespace(self, name: str, changes: NamespaceChanges) -> Namespace:
         """`NamespaceNotFound`; changing `num_shards` is refused."""
@@ -294,17 +251,34 @@ class Service:
                 new = replace(new, min_delay_s=self._min_delay_s(changes.min_delay_s))
             if changes.retry_policy is not UNSET:
                 new = replace(new, retry_policy=_checked(changes.retry_policy))
-            if await self._reading(self._namespaces.replace(new)):
+            if await answer_of(self._namespaces.replace(new)):
                 return new
 
     async def namespaces(self) -> list[Namespace]:
         """All of them, by name."""
         return self._namespaces.all()
 
+    # -- the cluster --------------------------------------------------------------------
+
+    def unready(self) -> str | None:
+        """Why this node should be sent no requests now; None when it may be."""
+        return self._engine.unready()
+
+    async def cluster(self) -> ClusterState:
+        """Who is there, and who owns what."""
+        rows = await answer_of(self._engine.store.shards())
+        return ClusterState(self._engine.members(), rows, len(self._namespaces.all()))
+
+    async def drain_node(self, name: str, *, undo: bool) -> None:
+        """Have a node hand over its shards and take no more, or undo that. `NodeNotFound`."""
+        if name == self._engine.me.name:
+            await self._engine.drain_shards(undo)
+        else:
+            await self._router.drain(name, undo=undo)
+
     # -- from what is asked for to what is stored ----------------------------------------
 
-    def _timer(self, new: NewTimer, now: int) -> Timer:
-        scope = self._namespace(new.namespace)
+    def _timer(self, new: NewTimer, scope: Namespace, now: int) -> Timer:
         config = self._config
         rules.check_id(new.id)
         rules.check_url(new.callback_url)
@@ -334,7 +308,8 @@ class Service:
             retry=_checked(new.retry),
         )
 
-    def _check(self, changes: Changes) -> None:
+    def _checked(self, changes: Changes) -> Changes:
+        """The changes, all of them allowed, and nothing left to the defaults of their owner."""
         if changes.callback_url is not UNSET:
             rules.check_url(changes.callback_url)
         if changes.headers is not UNSET and changes.headers:
@@ -345,32 +320,8 @@ class Service:
         if changes.retry is not UNSET:
             _checked(changes.retry)
         if changes.timeout_s is not UNSET:
-            self._timeout_s(changes.timeout_s)
-
-    def _changed(self, old: Timer, changes: Changes, scope: Namespace, reply: Reply) -> Timer:
-        now = self.clock.now()
-        execute_at, scheduled_at = old.execute_at, old.scheduled_at
-        if changes.execute_at is not UNSET:
-            rule = rules.EXECUTE_AT[reply]
-            execute_at = scheduled_at = rule(changes.execute_at, now, scope.min_delay_s)
-        return replace(
-            old,
-            execute_at=execute_at,
-            scheduled_at=scheduled_at,
-            updated_at=now,
-            callback_url=_given(changes.callback_url, old.callback_url),
-            method=_given(changes.method, old.method),
-            headers=_given(changes.headers, old.headers) or None,
-            payload=_given(changes.payload, old.payload),
-            metadata=_given(changes.metadata, old.metadata),
-            retry=_given(changes.retry, old.retry),
-            timeout_s=old.timeout_s
-            if changes.timeout_s is UNSET
-            else self._timeout_s(changes.timeout_s),
-            attempts=0,
-            first_attempt_at=None,
-            last_error=None,
-        )
+            changes = replace(changes, timeout_s=self._timeout_s(changes.timeout_s))
+        return changes
 
     def _timeout_s(self, timeout_s: int | None) -> int:
         timeout_s_max = self._config.callback_timeout_s_max
@@ -389,74 +340,10 @@ class Service:
             return self._config.min_delay_s
         return rules.check_between(seconds, 0, rules.MIN_DELAY_S_MAX, "min_delay_seconds")
 
-    # -- looking up ---------------------------------------------------------------------
-
-    def _namespace(self, name: str) -> Namespace:
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            raise UnknownNamespace(name)
-        return namespace
-
-    def _shard(self, number: int) -> Shard:
-        shard = self._engine.shards.get(number)
-        if shard is None:
-            raise Unavailable(f"shard {number} is not served here at this moment")
-        return shard
-
-    def _place(self, scope: Namespace, id: str) -> tuple[bytes, Key, Shard]:
+    async def _place(self, namespace: str, id: str) -> tuple[Namespace, Key]:
+        scope = await self._operations.namespace(namespace)
         rules.check_id(id)
-        number = shard_of(id, scope.num_shards)
-        return timer_uuid(scope.name, id), Key(number, scope.name, id), self._shard(number)
-
-    async def _pending(self, shard: Shard, uuid: bytes, key: Key, scope: Namespace) -> Timer:
-        """The timer, which can be changed: the caller holds its key, so it cannot start."""
-        if uuid in shard.executing:
-            raise TimerExecuting(key.namespace, key.id)
-        timer = shard.window.get(uuid)
-        if timer is None:
-            timer = await self._timer_in_store(key)
-        if timer is not None:
-            return timer
-        finished = await self._history(key, scope)
-        if finished is None:
-            raise TimerNotFound(key.namespace, key.id)
-        raise TimerFinished(key.namespace, key.id, finished.status)
-
-    async def _timer_in_store(self, key: Key) -> Timer | None:
-        return await self._reading(self._engine.timers.ask(key))
-
-    async def _history(self, key: Key, scope: Namespace) -> Finished | None:
-        if scope.history_retention_s == 0:
-            return None
-        finished = await self._reading(self._engine.outcomes.ask(key))
-        if finished is None:
-            return None
-        kept_since = self.clock.now() - scope.history_retention_s * 1000
-        return finished if finished.at > kept_since else None
-
-    async def _reading(self, answer: Awaitable[T]) -> T:
-        try:
-            return await answer
-        except StoreError as error:
-            log.warning("store does not answer", extra={"reason": str(error)})
-            raise Unavailable("the database does not answer") from error
-
-    def _debug(self, event: str, timer: Timer) -> None:
-        if log.isEnabledFor(logging.DEBUG):
-            facts = {"namespace": timer.namespace, "id": timer.id, "execute_at": timer.execute_at}
-            log.debug(event, extra=facts)
-
-
-async def _written(shard: Shard, write: Write, generation: int) -> None:
-    assert write.ack is not None
-    shard.stage(write, generation=generation)
-    await write.ack.future
-    if write.error is not None:
-        raise write.error
-
-
-def _given(new: T | UnsetType, old: T) -> T:
-    return old if new is UNSET else new
+        return scope, Key(shard_of(id, scope.num_shards), namespace, id)
 
 
 def _checked(policy: RetryPolicy | None) -> RetryPolicy | None:

@@ -25,7 +25,10 @@ from duetime.instants import parse_duration
 
 SETTINGS_FILE = "duetime.toml"
 _WHOLE_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
-_SECRETS = ("database_url", "api_key")
+# A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port.
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_SECRETS = ("database_url", "api_key", "cluster_secret")
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - they are what is refused.
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
@@ -228,6 +231,8 @@ def _checked(setting: Setting, value: Any) -> Any:
                 ip_network(network)
             except ValueError as error:
                 raise ValueError(f"must be a list of networks: {error}") from None
+    if setting.field == "cluster_advertise" and not _ADDRESS.fullmatch(value):
+        raise ValueError("must be host or host:port")
     if setting.field == "callback_ca_file" and not Path(value).is_file():
         raise ValueError("must be the path of a file")
     return value
@@ -246,4 +251,17 @@ def _conflicts(values: Mapping[str, Any]) -> list[str]:
                 f"{_BY_FIELD[lower].variable} must be at most {_BY_FIELD[upper].variable}"
                 f" ({values[upper]}), got {values[lower]}"
             )
+    if not values.get("cluster_advertise") and values.get("cluster_host") in _WILDCARDS:
+        problems.append(
+            "CLUSTER_ADVERTISE is required where CLUSTER_HOST is every address"
+            f" ({values['cluster_host']}): nobody can be reached there"
+        )
+    interval_s, timeout_s = (
+        values.get(field, 0) for field in ("heartbeat_interval_s", "member_timeout_s")
+    )
+    if interval_s and timeout_s and timeout_s < 3 * interval_s:
+        problems.append(
+            f"MEMBER_TIMEOUT must be at least three times HEARTBEAT_INTERVAL ({interval_s}s),"
+            f" got {timeout_s}s"
+        )
     return problems

@@ -19,13 +19,17 @@ Rows of held keys are set aside until the operation ends.
 After a failed write nothing is known, so the shard stops, is claimed anew (which fences
 whatever write may still be on its way) and loads its window from the start. Outcomes that
 could not be recorded are kept and written again under the new lease.
+
+A shard that is to go to another node *leaves*: it starts no more callbacks, and as soon as
+none is under way and all is written it closes and its host gives the lease back. It serves
+requests for as long as callbacks hold it up, and not after, so that it does get away.
 """
 
 import asyncio
 from collections import deque
 from typing import Protocol
 
-from duetime.errors import Unavailable
+from duetime.errors import ShardMoved, Unavailable
 from duetime.model import CURSOR_MIN, Cursor, Finished, Lease, Timer
 from duetime.store import Batch, DueRead, Page
 from duetime.window import Window
@@ -69,6 +73,9 @@ class Host(Protocol):
     def lost(self, shard: "Shard") -> None:
         """Another owner has claimed the shard; this object is done for."""
 
+    def vacated(self, shard: "Shard") -> None:
+        """A shard that leaves has nothing under way or unwritten any more, and has closed."""
+
     def window_room(self) -> int:
         """How many more timers the windows of all shards together may take in, about."""
 
@@ -100,6 +107,7 @@ class Shard:
         "closed",
         "executing",
         "lease",
+        "leaving",
         "number",
         "outcomes",
         "paused",
@@ -119,6 +127,7 @@ class Shard:
         self.writing = False  # The writer's: at most one write per shard is under way.
         self.wake_at: int | None = None  # The host's: when it will call `step`.
         self.paused = False  # Between a failed write and the new lease.
+        self.leaving = False  # On its way to another node: fires nothing new.
         self.closed = False
         self._host = host
         self._limits = limits
@@ -135,7 +144,7 @@ class Shard:
 
     def step(self, now: int) -> int:
         """Hand out what is due, ask for the next page when it is time; when to step again."""
-        if self.paused or self.closed:
+        if self.paused or self.leaving or self.closed:
             return now + 60_000
         due = self.window.take_due(now)
         if due:
@@ -218,7 +227,7 @@ class Shard:
 
         It counts as the shard's read: `checked` or `read_failed` must follow.
         """
-        if self.paused or self.closed or self._reading:
+        if self.paused or self.leaving or self.closed or self._reading:
             return None
         self._reading = True
         until = min(self.window.loaded_to.execute_at, now - SAFETY_AGE_MS)
@@ -317,7 +326,7 @@ class Shard:
         self, timer: Timer, destination: object, host: AttemptHost, now: int
     ) -> Attempt | None:
         """Begin an attempt; None if the timer is not to be fired (any more)."""
-        if self.paused or self.closed:
+        if self.paused or self.leaving or self.closed:
             return None
         if timer.uuid in self._held:
             if self.window.get(timer.uuid) is timer:
@@ -366,7 +375,9 @@ class Shard:
 
     def defer(self, timer: Timer, put: Timer) -> bool:
         """Move a timer that was handed out to a later time; False if it may not be now."""
-        if self.paused or self.closed or self.window.get(timer.uuid) is not timer:
+        if self.paused or self.leaving or self.closed:
+            return False
+        if self.window.get(timer.uuid) is not timer:
             return False
         if not self.try_hold(timer.uuid):
             return False
@@ -381,14 +392,16 @@ class Shard:
         `generation` is that of when the caller looked: after a restart somebody else may have
         written in between, and what was decided on the old state must not be.
         """
-        if self.paused or self.closed or generation != self._generation:
+        if self.closed or (self.leaving and not self.executing):
+            self._refuse(write, moved=True)
+        elif self.paused or generation != self._generation:
             self._refuse(write)
         else:
             self._stage(write)
 
     def _stage(self, write: Write) -> None:
         if self.closed:
-            self._refuse(write)
+            self._refuse(write, moved=True)
         elif self.paused:  # Only outcomes come here then: they wait for the new lease.
             self._unrecorded.append(write)
         else:
@@ -453,6 +466,8 @@ class Shard:
             self._host.wake(self, wake_at)
             self._give_up_tail()
         self._refill()  # What was canceled, moved or deferred has left the window, too.
+        if self.leaving:
+            self._go()
 
     def _give_up_tail(self) -> None:
         # A page under way continues where the window ends: the end must not move under it.
@@ -464,8 +479,12 @@ class Shard:
 
     def failed(self, writes: list[Write]) -> None:
         """Nothing is known about these. Stop, keep the outcomes, refuse the rest."""
-        self.paused = True
         writes = writes + self._take_all()
+        if self.closed:  # The shard was lost meanwhile, and is nobody's here to claim again.
+            for write in writes:
+                self._refuse(write)
+            return
+        self.paused = True
         for write in writes:
             if write.attempt is not None:
                 self._unrecorded.append(write)
@@ -479,7 +498,7 @@ class Shard:
         writes = writes + self._take_all() + self._unrecorded
         self._unrecorded = []
         for write in writes:
-            self._refuse(write)
+            self._refuse(write, moved=True)
         self.executing.clear()
         self.window = Window()
         self._host.lost(self)
@@ -499,19 +518,44 @@ class Shard:
         for write in unrecorded:
             self._stage(write)
         self._host.wake(self, 0)
+        if self.leaving:
+            self._go()
+
+    # -- leaving ----------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Start no more callbacks, and close once those under way are over and written."""
+        if not self.leaving and not self.closed:
+            self.leaving = True
+            self._go()
+
+    def cut_short(self) -> None:
+        """Leave without waiting for callbacks under way: the next owner will fire them again."""
+        assert self.leaving
+        self.executing.clear()
+        self._go()
+
+    def _go(self) -> None:
+        under_way = self.executing or self.requests or self.outcomes or self._unrecorded
+        if not (under_way or self.writing or self.paused or self.closed):
+            self.closed = True
+            self.window = Window()
+            self._host.vacated(self)
 
     def _take_all(self) -> list[Write]:
         waiting = self.requests + self.outcomes
         self.requests, self.outcomes = [], []
         return waiting
 
-    def _refuse(self, write: Write) -> None:
+    def _refuse(self, write: Write, *, moved: bool = False) -> None:
         if write.attempt is not None:
             self._host.recorded(1)
-        write.error = Unavailable(
-            f"shard {self.number} has moved to another node"
-            if self.closed
-            else "the database could not be written to; whether this took effect is not known"
+        write.error = (
+            ShardMoved(self.number)
+            if moved
+            else Unavailable(
+                "the database could not be written to; whether this took effect is not known"
+            )
         )
         self.release(write.uuid)
         if write.ack is not None:

@@ -81,6 +81,10 @@ class Duetime:
         await self._until(lambda: any(line["event"] == event for line in self.log))
         return next(line for line in self.log if line["event"] == event)
 
+    async def counted(self, event: str, count: int) -> None:
+        """Wait until the log has so many lines of the event."""
+        await self._until(lambda: sum(line["event"] == event for line in self.log) >= count)
+
     async def said(self, words: str) -> str:
         """All that it has printed, once a line of that begins with the words."""
         await self._until(lambda: any(line.startswith(words) for line in self.out))
@@ -123,10 +127,11 @@ class Duetime:
 
 @asynccontextmanager
 async def starting(
-    directory: Path, *, module: str = "duetime", **settings: str
+    directory: Path, *options: str, module: str = "duetime", **settings: str
 ) -> AsyncIterator[Duetime]:
     """`duetime serve`, not waited for; killed at the end. `module` may stand in for `duetime`."""
-    duetime = Duetime(await _start(["serve"], directory, usual(directory) | settings, module))
+    arguments = ["serve", *options]
+    duetime = Duetime(await _start(arguments, directory, usual(directory) | settings, module))
     try:
         yield duetime
     finally:
@@ -155,9 +160,9 @@ async def developing(directory: Path, *options: str) -> AsyncIterator[Duetime]:
         await duetime.kill()
 
 
-async def run(directory: Path, *arguments: str, **settings: str) -> Exit:
+async def run(directory: Path, *arguments: str, module: str = "duetime", **settings: str) -> Exit:
     """A `duetime` command that ends by itself."""
-    process = await _start(list(arguments), directory, settings)
+    process = await _start(list(arguments), directory, settings, module)
     try:
         async with asyncio.timeout(EXIT_S_MAX):
             out, err = await process.communicate()

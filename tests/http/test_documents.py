@@ -13,7 +13,8 @@ from tests.http.server import KEY, Server, new_rest_timer
 from tests.http.test_admission import V1_PATHS
 
 ROOT = Path(__file__).parents[2]
-REST_PATHS = ["/timers", "/timers/{id}", "/health", "/healthz"]
+REST_PATHS = ["/timers", "/timers/{id}", "/health", "/healthz", "/ready"]
+CLUSTER_PATHS = ["/api/v1/cluster", "/api/v1/cluster/drain"]
 METHODS = {"get", "put", "post", "delete"}
 
 
@@ -54,6 +55,7 @@ def problems(api: Any, schema: Any, value: Any, at: str = "$") -> Iterator[str]:
         "string": str,
         "integer": int,
         "number": int | float,
+        "boolean": bool,
         "null": type(None),
     }
     types = schema.get("type", [])
@@ -80,7 +82,7 @@ async def test_the_document_holds_every_path_and_both_surfaces(server: Server) -
     api = await document(server)
     assert api["openapi"] == "3.1.0"
     assert api["info"]["version"] == __version__
-    assert set(api["paths"]) == {*V1_PATHS, *REST_PATHS}
+    assert set(api["paths"]) == {*V1_PATHS, *REST_PATHS, *CLUSTER_PATHS}
     assert {method for _, method, _ in operations(api)} <= METHODS
 
 
@@ -112,14 +114,16 @@ async def test_everything_but_health_asks_for_the_key(server: Server) -> None:
     scheme = api["components"]["securitySchemes"]["key"]
     assert scheme == {"type": "apiKey", "in": "header", "name": "X-API-Key"}
     open_paths = {path for path, _, told in operations(api) if told.get("security") == []}
-    assert open_paths == {"/health", "/healthz"}
+    assert open_paths == {"/health", "/healthz", "/ready"}
 
 
 async def test_every_status_of_both_surfaces_is_told(server: Server) -> None:
     api = await document(server)
     told: dict[bool, set[int]] = {True: set(), False: set()}
     for path, _, operation in operations(api):
-        told[path in V1_PATHS] |= {int(status) for status in operation["responses"]}
+        told[path in (*V1_PATHS, *CLUSTER_PATHS)] |= {
+            int(status) for status in operation["responses"]
+        }
     # An unknown path, a wrong method and what is refused before its path is known belong to none.
     assert told[True] == {200, 204} | {status for status, _ in v1.CODES.values()} - {405, 408, 431}
     assert told[False] == {200, 201} | {status for status, _ in rest.CODES.values()} - {
@@ -208,7 +212,7 @@ async def test_a_browser_without_the_key_gets_the_page_that_asks_for_it(server: 
 
 def test_the_reference_names_every_path_code_and_field() -> None:
     text = (ROOT / "docs" / "api.md").read_text()
-    for path in (*V1_PATHS[:10], *REST_PATHS, "/openapi.json", "/docs"):
+    for path in (*V1_PATHS[:10], *REST_PATHS, *CLUSTER_PATHS, "/openapi.json", "/docs"):
         assert f"`{path}`" in text or f" {path}`" in text, path
     for _, code in v1.CODES.values():
         assert f"`{code}`" in text, code

@@ -45,6 +45,7 @@ class RecordingHost:
         self.wakes: list[int] = []
         self.recovering: list[Shard] = []
         self.lost_shards: list[Shard] = []
+        self.vacated_shards: list[Shard] = []
         self.outcomes = 0
         self.room = 1_000
         self.share = 1_000
@@ -66,6 +67,9 @@ class RecordingHost:
 
     def lost(self, shard: Shard) -> None:
         self.lost_shards.append(shard)
+
+    def vacated(self, shard: Shard) -> None:
+        self.vacated_shards.append(shard)
 
     def recorded(self, outcomes: int) -> None:
         self.outcomes += outcomes

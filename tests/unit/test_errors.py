@@ -12,9 +12,14 @@ from duetime.errors import (
     LeaseLost,
     NamespaceExists,
     NamespaceNotFound,
+    NodeNameTaken,
+    NodeNotFound,
+    OtherShards,
     PayloadTooLarge,
+    RefusedStart,
     RequestError,
     SchemaTooNew,
+    ShardMoved,
     StoreError,
     StoreUnavailable,
     TimerExecuting,
@@ -22,6 +27,7 @@ from duetime.errors import (
     TimerNotFound,
     Unavailable,
     UnknownNamespace,
+    WrongCluster,
 )
 
 EACH = [
@@ -36,7 +42,21 @@ EACH = [
     (TimerExecuting("n", "i"), "the timer's callback is under way"),
     (TimerFinished("n", "i", "completed"), "the timer is completed"),
     (Unavailable("draining"), "draining"),
+    (NodeNotFound("b"), "no live node is named 'b'"),
     (StoreUnavailable("disk full"), "disk full"),
+    (ShardMoved(3), "shard 3 is on its way to another node"),
+    (
+        WrongCluster("blue", "green"),
+        "the database belongs to cluster 'blue', and CLUSTER_NAME is 'green'",
+    ),
+    (
+        NodeNameTaken("a", "10.0.0.1:7000"),
+        "a node named 'a' is alive at 10.0.0.1:7000: give this one another NODE_NAME",
+    ),
+    (
+        OtherShards(16, 64),
+        "the namespace 'default' has 16 shards, and DEFAULT_NUM_SHARDS is 64",
+    ),
     (LeaseLost(3, 17), "shard 3: lease v17 was superseded"),
     (
         SchemaTooNew(9, 2),
@@ -56,7 +76,12 @@ def test_no_error_is_without_a_message_test() -> None:
         for _, kind in inspect.getmembers(errors, inspect.isclass)
         if kind.__module__ == errors.__name__
     }
-    assert kinds - {type(error) for error, _ in EACH} == {DuetimeError, RequestError, StoreError}
+    assert kinds - {type(error) for error, _ in EACH} == {
+        DuetimeError,
+        RefusedStart,
+        RequestError,
+        StoreError,
+    }
 
 
 def test_the_branches_of_the_tree_say_whose_it_is_to_mend() -> None:

@@ -325,13 +325,34 @@ def test_a_namespace_without_history_records_nothing() -> None:
 # -- stopping ------------------------------------------------------------------------------
 
 
-async def test_a_stopped_firing_starts_nothing_and_is_idle_once_all_is_durable() -> None:
+def test_a_stopped_firing_starts_nothing() -> None:
     world = World(Bounds())
     world.due(*at_once(world, "a", 6))
     world.firing.stop()
     for name in list(world.in_flight):
         world.answer(name)
     assert world.in_flight == []
-    assert not world.firing._idle.is_set()
     write_now(world.shard)
-    await world.firing.idle()
+    assert world.firing.unrecorded == 0
+
+
+# -- trust ---------------------------------------------------------------------------------
+
+
+def test_without_trust_nothing_starts_and_nothing_is_moved_until_it_is_back() -> None:
+    world = World(Bounds())
+    world.firing.trust(world.clock.monotonic() + 3.0)
+    at = world.clock.now()
+    world.due(timer("a", at=at), *(timer(f"b{i}", at=at + 3_000) for i in range(3)))
+    world.clock.advance(3_000)
+    world.shard.step(world.clock.now())
+    world.firing.offer(world.shard, world.host.due)
+    assert len(world.in_flight) == 1
+    for name in list(world.in_flight):
+        world.answer(name)  # What it frees is not given to the next.
+    world.clock.advance(10_000)
+    world.firing.review(world.clock.now())
+    write_now(world.shard)
+    assert (world.in_flight, world.firing.waiting) == ([], 3)
+    world.firing.trust(world.clock.monotonic() + 3.0)
+    assert (len(world.in_flight), world.firing.waiting) == (3, 0)

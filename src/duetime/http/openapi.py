@@ -8,6 +8,7 @@ import msgspec
 from duetime import __version__
 from duetime.http import rest, v1, v1_types
 from duetime.http.routes import Route
+from duetime.http.v1_routes import PREFIX
 
 Json = dict[str, Any]
 
@@ -65,6 +66,7 @@ def document(v1_routes: Iterable[Route], rest_routes: Iterable[Route]) -> Json:
         "tags": [
             {"name": "V1", "description": "Everything Duetime can do."},
             {"name": "REST", "description": "The simple surface, on the namespace `default`."},
+            {"name": "Cluster", "description": "The nodes, for people and their tools."},
             {"name": "V1 under /api/v1", "description": "The same operations again."},
         ],
         "paths": paths,
@@ -83,19 +85,23 @@ def _v1_operation(route: Route) -> Json:
     for status in _error_statuses(route):
         codes = sorted({code for at, code in v1.CODES.values() if at == status})
         responses[str(status)] = _failed(status, _ref(v1_types.Error), f": {', '.join(codes)}")
-    return _operation(
-        route, "V1 under /api/v1" if route.path.startswith("/api/") else "V1", responses
-    )
+    return _operation(route, _v1_tag(route.path), responses)
+
+
+def _v1_tag(path: str) -> str:
+    if path.startswith(PREFIX + "/cluster"):
+        return "Cluster"
+    return "V1 under /api/v1" if path.startswith(PREFIX) else "V1"
 
 
 def _rest_operation(route: Route) -> Json:
     example = {"code": 0, "message": route.message, "data": route.examples[1]}
     schema = _envelope({"const": 0}, _ref(route.gives), message={"const": route.message})
     responses: Json = {str(route.status): _answered(route, schema, example)}
-    if route.open_to_all:
-        message = "database connection failed"
-        unwell = _envelope({"const": 1}, _ref(route.gives), message={"const": message})
-        responses["500"] = _failed(500, unwell)
+    if route.unwell is not None:
+        status, message = route.unwell
+        unwell = _envelope({"const": 1}, _ref(route.gives), message={"examples": [message]})
+        responses[str(status)] = _failed(status, unwell)
         return {**_operation(route, "REST", responses), "security": []}
     for status in _error_statuses(route):
         responses[str(status)] = _failed(

@@ -44,6 +44,7 @@ LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 OFFSET_MAX = 2**53 - 1  # What every JSON reader can hold, and every database can skip.
 HEALTH_TIMEOUT_S = 5
+DATABASE_LOST = "database connection failed"
 SORTS: tuple[Literal["created_at", "execute_at"], ...] = ("created_at", "execute_at")
 
 CODES: dict[type[Exception], tuple[int, int]] = {
@@ -158,12 +159,19 @@ class Rest:
                 await self._service.ping()
         except Exception as error:  # Whatever it is: the database did not answer.
             log.warning("health check failed", extra={"reason": str(error) or type(error).__name__})
-            status, code, message = 500, 1, "database connection failed"
+            status, code, message = 500, 1, DATABASE_LOST
             health = rest.Health("degraded", "disconnected", self._now())
         else:
             status, code, message = 200, 0, "healthy"
             health = rest.Health("up", "connected", self._now())
         return Answer(status, encode(rest.Envelope(code, message, health)))
+
+    async def ready(self, request: Request) -> Answer:
+        reason = self._service.unready()
+        if reason is None:
+            return _success(200, "ready", rest.Readiness(True))
+        body = encode(rest.Envelope(1, reason, rest.Readiness(False)))
+        return Answer(503, body, ((b"retry-after", b"1"),))
 
     def _now(self) -> str:
         return format_instant(self._service.clock.now())

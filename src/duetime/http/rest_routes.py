@@ -3,7 +3,7 @@
 from typing import Any
 
 from duetime.http import rest_types as rest
-from duetime.http.rest import Rest
+from duetime.http.rest import DATABASE_LOST, Rest
 from duetime.http.routes import Route, Surface
 from duetime.model import STATUSES
 from duetime.service import Service
@@ -62,6 +62,7 @@ def _routes(handlers: Rest) -> tuple[Route, ...]:
             message="healthy",
             examples=(None, _HEALTH),
             open_to_all=True,
+            unwell=(500, DATABASE_LOST),
         )
         for path in ("/health", "/healthz")
     )
@@ -119,4 +120,15 @@ def _routes(handlers: Rest) -> tuple[Route, ...]:
             verb="cancel",
         ),
         *health,
+        Route(
+            method="GET",
+            path="/ready",
+            handle=handlers.ready,
+            summary="Whether to send this server requests; needs no key",
+            gives=rest.Readiness,
+            message="ready",
+            examples=(None, {"ready": True}),
+            open_to_all=True,
+            unwell=(503, "this node drains"),
+        ),
     )

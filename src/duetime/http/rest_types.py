@@ -146,6 +146,12 @@ class Health(Struct, gc=False):
     timestamp: Instant
 
 
+class Readiness(Struct, gc=False):
+    """Whether the server is to be sent requests."""
+
+    ready: bool
+
+
 class Envelope(Struct, gc=False):
     """Every answer: 0 is success, 1 unexpected, 2 invalid, 3 not found, 4 unauthorized."""
 

@@ -44,6 +44,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """What the core's `id` is called in this operation's body."""
     open_to_all: bool = False
     """Whether it is served without the key."""
+    unwell: tuple[int, str] | None = None
+    """Status and message of the same answer when it is not good news."""
     keyless: Handler | None = None
     """What a browser is answered in place of the bare 401: a page that asks for the key."""
     verb: str = "change"

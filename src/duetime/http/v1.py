@@ -11,6 +11,7 @@ from duetime.errors import (
     InvalidInput,
     NamespaceExists,
     NamespaceNotFound,
+    NodeNotFound,
     PayloadTooLarge,
     RequestError,
     StoreError,
@@ -40,7 +41,7 @@ from duetime.http.problems import (
 from duetime.http.routes import Request, Route
 from duetime.instants import format_instant
 from duetime.model import INSTANT_MAX, RetryPolicy, View
-from duetime.service import Changes, NamespaceChanges, NewTimer, Selection, Service
+from duetime.service import Changes, ClusterState, NamespaceChanges, NewTimer, Selection, Service
 from duetime.store import ListCursor
 
 LIMIT_DEFAULT = 50
@@ -54,6 +55,7 @@ CODES: dict[type[Exception], tuple[int, str]] = {
     TimerNotFound: (404, "TIMER_NOT_FOUND"),
     TimerFinished: (404, "TIMER_NOT_FOUND"),
     NamespaceNotFound: (404, "NAMESPACE_NOT_FOUND"),
+    NodeNotFound: (404, "NODE_NOT_FOUND"),
     RouteNotFound: (404, "NOT_FOUND"),
     MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
     HeadTooSlow: (408, "INVALID_INPUT"),
@@ -171,6 +173,14 @@ class V1:
         found = await self._service.namespaces()
         return Answer(200, encode(v1.Namespaces([_namespace(one) for one in found])))
 
+    async def show_cluster(self, request: Request) -> Answer:
+        return Answer(200, encode(_cluster(await self._service.cluster())))
+
+    async def drain_node(self, request: Request) -> Answer:
+        asked = _DRAIN.read(request.body)
+        await self._service.drain_node(asked.node, undo=asked.undo)
+        return Answer(200, encode(v1.Drained(asked.node, not asked.undo)))
+
     def _new(self, asked: v1.CreateTimerRequest) -> NewTimer:
         bytes_max = self._payload_bytes_max
         return NewTimer(
@@ -208,6 +218,7 @@ _CREATE_NAMESPACE = Body(v1.CreateNamespaceRequest)
 _SELECT_NAMESPACE = Body(v1.NamespaceSelection)
 _UPDATE_NAMESPACE = Body(v1.UpdateNamespaceRequest)
 _NO_FIELDS = Body(v1.NoFields)
+_DRAIN = Body(v1.DrainRequest)
 _NULL = Raw(b"null")
 _CURSOR = struct.Struct(">Q16sQ")
 
@@ -349,4 +360,30 @@ def _namespace(namespace: model.Namespace) -> v1.Namespace:
         namespace.retry_policy,
         format_instant(namespace.created_at),
         format_instant(namespace.updated_at),
+    )
+
+
+def _cluster(state: ClusterState) -> v1.Cluster:
+    names = {node.owner: node.name for node in state.nodes}
+    return v1.Cluster(
+        [
+            v1.ClusterNode(
+                node.name,
+                node.address,
+                node.version,
+                format_instant(node.started_at),
+                node.shards,
+                node.in_flight,
+                node.backlog,
+                node.skew_ms,
+                node.draining,
+            )
+            for node in state.nodes
+        ],
+        [
+            # Of one that is gone, what it claimed shards as is all that is left.
+            v1.ClusterShard(row.shard, row.version, names.get(row.owner or "", row.owner))
+            for row in state.shards
+        ],
+        state.namespaces,
     )

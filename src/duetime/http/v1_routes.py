@@ -1,4 +1,5 @@
-"""Where V1 is served. Every path exists bare and under /api/v1."""
+"""Where V1 is served. Every path exists bare and under /api/v1; those of the cluster, which
+are for people and their tools, under /api/v1 only."""
 
 from typing import Any
 
@@ -17,7 +18,7 @@ def v1_surface(service: Service, *, payload_bytes_max: int) -> Surface:
     handlers = V1(service, payload_bytes_max=payload_bytes_max)
     bare = _routes(handlers)
     prefixed = tuple(structs.replace(route, path=PREFIX + route.path) for route in bare)
-    return Surface(bare + prefixed, handlers.problem)
+    return Surface(bare + prefixed + _cluster_routes(handlers), handlers.problem)
 
 
 _KEY = {"namespace": "default", "timerId": "user-notification-123"}
@@ -61,6 +62,50 @@ _NAMESPACE: dict[str, Any] = {
     "createdAt": "2030-01-31T09:00:00.000Z",
     "updatedAt": "2030-01-31T09:00:00.000Z",
 }
+
+
+_NODE: dict[str, Any] = {
+    "name": "timers-1:1",
+    "address": "10.0.0.11:7000",
+    "version": "0.1.0",
+    "startedAt": "2030-01-31T09:00:00.000Z",
+    "shards": 16,
+    "inFlight": 12,
+    "backlog": 0,
+    "skewMs": 3,
+    "draining": False,
+}
+_CLUSTER: dict[str, Any] = {
+    "nodes": [_NODE],
+    "shards": [{"number": 0, "version": 1, "owner": "timers-1:1"}],
+    "namespaces": 1,
+}
+
+
+def _cluster_routes(handlers: V1) -> tuple[Route, ...]:
+    return (
+        Route(
+            method="GET",
+            path=PREFIX + "/cluster",
+            handle=handlers.show_cluster,
+            summary="The nodes that are alive, and who owns which shard",
+            gives=v1.Cluster,
+            examples=(None, _CLUSTER),
+        ),
+        Route(
+            method="POST",
+            path=PREFIX + "/cluster/drain",
+            handle=handlers.drain_node,
+            summary="Have a node hand its shards over and take no more, or undo that",
+            takes=v1.DrainRequest,
+            gives=v1.Drained,
+            errors=(404,),
+            examples=(
+                {"node": "timers-1:1"},
+                {"node": "timers-1:1", "draining": True},
+            ),
+        ),
+    )
 
 
 def _routes(handlers: V1) -> tuple[Route, ...]:

@@ -278,3 +278,51 @@ class Namespaces(_Answer):
     """All namespaces, by name."""
 
     namespaces: list[Namespace]
+
+
+class ClusterNode(_Answer):
+    """A node that is alive, as it last described itself."""
+
+    name: str
+    address: Annotated[str, Meta(description="Where other nodes reach it; empty if they cannot.")]
+    version: Annotated[str, Meta(description="Duetime's.")]
+    started_at: Instant
+    shards: Annotated[int, Meta(description="How many it owns.")]
+    in_flight: Annotated[int, Meta(description="Callbacks under way.")]
+    backlog: Annotated[int, Meta(description="Due timers that wait for room.")]
+    skew_ms: Annotated[
+        int | None, Meta(description="How far its clock is ahead of the database's.")
+    ]
+    draining: Annotated[bool, Meta(description="It hands its shards over, and takes none.")]
+
+
+class ClusterShard(_Answer):
+    """A shard, as the database has it."""
+
+    number: int
+    version: Annotated[int, Meta(description="How often it has been claimed.")]
+    owner: Annotated[
+        str | None, Meta(description="The name of the node that owns it; null if none does.")
+    ]
+
+
+class Cluster(_Answer):
+    """The nodes, by name, and the shards, by number."""
+
+    nodes: list[ClusterNode]
+    shards: list[ClusterShard]
+    namespaces: Annotated[int, Meta(description="How many there are.")]
+
+
+class DrainRequest(_Request):
+    """Which node is to hand its shards over; or, to `undo` that, to take part again."""
+
+    node: Annotated[str, Meta(description="The name of a node that is alive.")]
+    undo: bool = False
+
+
+class Drained(_Answer):
+    """What the node has begun to do. It is done when the node owns no shard any more."""
+
+    node: str
+    draining: bool

@@ -1,0 +1,31 @@
+"""How far this node's wall clock is from the database's."""
+
+from duetime.clock import Clock
+from duetime.store import Store
+
+
+class Skew:
+    """Measured with each heartbeat, less half the round trip."""
+
+    def __init__(self, *, ms_max: int) -> None:
+        self.ms: int | None = None  # How far we are ahead.
+        self.ms_max = ms_max
+        self.is_fine = True
+
+    async def measure(self, store: Store, clock: Clock) -> bool | None:
+        """Ask the database. Whether the clock is fine now, if that has changed; `StoreError`."""
+        wall, asked_at = clock.now(), clock.monotonic()
+        there = await store.now()
+        return self.measured(wall, there, took_ms=int((clock.monotonic() - asked_at) * 1000))
+
+    def measured(self, wall: int, there: int, *, took_ms: int) -> bool | None:
+        """It said `there`, asked when our clock showed `wall`, and took so long."""
+        doubt_ms = took_ms // 2
+        self.ms = wall + doubt_ms - there
+        was_fine = self.is_fine
+        # In doubt all stays as it is: a slow answer proves nothing about a clock.
+        if abs(self.ms) - doubt_ms > self.ms_max:
+            self.is_fine = False
+        elif abs(self.ms) + doubt_ms <= self.ms_max:
+            self.is_fine = True
+        return self.is_fine if self.is_fine != was_fine else None

@@ -1,0 +1,189 @@
+"""The owner did what it was asked and its answer was lost: asked again, it does not do it twice."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from duetime.cluster.peers import Operation
+from duetime.cluster.tcp import TcpPeers
+from duetime.errors import TimerNotFound, Unavailable
+from duetime.model import View
+from duetime.requests import Changes, NamespaceChanges
+from tests.cluster.static import Cluster, cluster, shown
+from tests.cluster.test_routing import id_on
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Cluster]:
+    async with cluster() as both:
+        yield both
+
+
+async def nothing() -> None:
+    pass
+
+
+def losing(nodes: Cluster, meanwhile: Callable[[], Awaitable[object]] = nothing) -> list[Operation]:
+    """`b` loses its next answer, after this has happened meanwhile; all that it is asked."""
+    peers = nodes["b"].peers
+    assert isinstance(peers, TcpPeers)
+    on_call, asked = peers.on_call, []
+
+    async def lose(operation: Operation) -> Any:
+        asked.append(operation)
+        answer = await on_call(operation)
+        if len(asked) == 1:
+            await meanwhile()
+            for connection in list(peers._in):
+                connection.close("made to fail")
+        return answer
+
+    peers.on_call = lose
+    return asked
+
+
+async def test_a_create_is_not_written_twice(nodes: Cluster) -> None:
+    which = id_on(nodes, "b")
+    asked = losing(nodes)
+    created = await nodes["a"].service.create(nodes.new(which))
+    assert len(asked) == 2
+    assert created == await nodes["b"].service.get("default", which)
+    writes = [shard.lease.version for shard in nodes["b"].shards.values()]
+    assert set(writes) == {1}
+
+
+async def test_what_was_canceled_meanwhile_does_not_come_back(nodes: Cluster) -> None:
+    which = id_on(nodes, "b")
+
+    async def cancel() -> None:
+        await nodes["b"].service.cancel("default", which)
+
+    losing(nodes, cancel)
+    assert (await nodes["a"].service.create(nodes.new(which))).status == "pending"
+    assert (await nodes["a"].service.get("default", which)).status == "canceled"
+
+
+async def test_what_has_fired_meanwhile_does_not_fire_again(nodes: Cluster) -> None:
+    which = id_on(nodes, "b")
+
+    async def fire() -> None:
+        await shown(nodes["b"].service, which, "completed")
+
+    losing(nodes, fire)
+    await nodes["a"].service.create(nodes.new(which, in_ms=0))
+    assert (await nodes["a"].service.get("default", which)).status == "completed"
+    assert len(nodes["b"].carrier.sent) == 1
+
+
+async def test_what_executes_is_not_put_again(nodes: Cluster) -> None:
+    which = id_on(nodes, "b")
+    nodes["b"].carrier.answer_at_once = None
+
+    async def execute() -> None:
+        await nodes["b"].carrier.until_sent(1)
+
+    losing(nodes, execute)
+    await nodes["a"].service.create(nodes.new(which, in_ms=0))
+    assert (await nodes["a"].service.get("default", which)).status == "executing"
+
+
+async def test_a_create_that_was_not_done_is_done(nodes: Cluster) -> None:
+    """It never came to the owner, who has an older timer under that id."""
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    old = await service.create(nodes.new(which, payload=b"1"))
+    peers = nodes["b"].peers
+    assert isinstance(peers, TcpPeers)
+    on_call = peers.on_call
+
+    async def forget(operation: Operation) -> Any:
+        peers.on_call = on_call
+        for connection in list(peers._in):
+            connection.close("made to fail")
+
+    peers.on_call = forget
+    while nodes["a"].clock.now() == old.timer.created_at:
+        pass
+    await service.create(nodes.new(which, payload=b"2"))
+    assert (await service.get("default", which)).timer.payload == b"2"
+
+
+async def test_a_batch_whose_answer_was_lost_is_answered(nodes: Cluster) -> None:
+    asked = losing(nodes)
+    news = [nodes.new(f"t{n}") for n in range(200)]
+    answers = await nodes["a"].service.create_many(news)
+    assert all(isinstance(answer, View) for answer in answers)
+    assert len(asked) == 2
+
+
+async def test_a_cancel_that_took_effect_has_succeeded(nodes: Cluster) -> None:
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    await service.create(nodes.new(which))
+    asked = losing(nodes)
+    assert (await service.cancel("default", which)).status == "canceled"
+    assert len(asked) == 2
+
+
+async def test_a_cancel_of_which_no_trace_is_kept_is_not_known(nodes: Cluster) -> None:
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    for name in "ab":
+        await nodes[name].service.update_namespace(
+            "default", NamespaceChanges(history_retention_s=0)
+        )
+    await service.create(nodes.new(which))
+    losing(nodes)
+    with pytest.raises(Unavailable, match="not known"):
+        await service.cancel("default", which)
+    with pytest.raises(TimerNotFound):
+        await service.cancel("default", which)
+
+
+async def test_an_update_sets_the_same_once_more(nodes: Cluster) -> None:
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    await service.create(nodes.new(which))
+    asked = losing(nodes)
+    changed = await service.update("default", which, Changes(payload=b"7"), reply="v1")
+    assert changed.timer.payload == b"7"
+    assert len(asked) == 2
+    assert changed == await service.get("default", which)
+
+
+async def test_an_update_that_can_be_repeated_no_more_is_not_known(nodes: Cluster) -> None:
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    await service.create(nodes.new(which))
+
+    async def cancel() -> None:
+        await nodes["b"].service.cancel("default", which)
+
+    losing(nodes, cancel)
+    with pytest.raises(Unavailable, match="not known"):
+        await service.update("default", which, Changes(payload=b"7"), reply="v1")
+
+
+async def test_a_get_is_asked_again(nodes: Cluster) -> None:
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    created = await service.create(nodes.new(which))
+    asked = losing(nodes)
+    assert await service.get("default", which) == created
+    assert len(asked) == 2
+
+
+async def test_nobody_is_asked_for_ever(nodes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duetime.cluster.router.SEARCH_S", 0.05)
+    monkeypatch.setattr("duetime.cluster.tcp.RECONNECT_S", 0.0)
+    which, service = id_on(nodes, "b"), nodes["a"].service
+    peers = nodes["b"].peers
+    assert isinstance(peers, TcpPeers)
+
+    async def lose(operation: Operation) -> Any:
+        for connection in list(peers._in):
+            connection.close("made to fail")
+        return {}
+
+    peers.on_call = lose
+    with pytest.raises(Unavailable, match="not known"):
+        await service.create(nodes.new(which))
+    with pytest.raises(Unavailable, match="not known"):
+        await service.cancel("default", which)
+    with pytest.raises(Unavailable, match="no owner"):
+        await service.get("default", which)
