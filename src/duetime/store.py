@@ -31,6 +31,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     """How many `apply` calls, for different shards, are worth running side by side."""
     durable: bool = True
     """Whether what was acknowledged outlives the process."""
+    shared: bool = False
+    """Several processes may have it open side by side, so that nodes can meet in it."""
 
 
 class Key(NamedTuple):
