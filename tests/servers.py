@@ -23,8 +23,8 @@ class Servers:
         if name not in self._started and name not in self.missing:
             try:
                 self._start(name)
-            except CannotBeHad as reason:
-                self.missing[name] = str(reason)
+            except CannotBeHad as error:
+                self.missing[name] = str(error)
         if name in self.missing:
             reason = f"{name} cannot be had: {self.missing[name]}"
             if in_ci():
@@ -34,7 +34,7 @@ class Servers:
 
     def _start(self, name: str) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"test-{name}-", dir=shared_folder()))
-        server = SERVERS[name](folder)
+        server = SERVERS[name](folder, SERVERS[name].hasty_settings)
         self.had[name] = server.fetch()
         server.start()
         self._started[name] = server

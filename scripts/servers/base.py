@@ -27,6 +27,8 @@ class Server(ABC):
 
     name: ClassVar[str]
     """What `STORE=` calls it."""
+    hasty_settings: ClassVar[Mapping[str, str]] = {}
+    """What makes it quicker where nothing need outlive a power cut."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -101,7 +103,7 @@ def account(*names: str) -> pwd.struct_passwd | None:
 
 def run(command: Sequence[str | Path], *, user: pwd.struct_passwd | None = None) -> str:
     """Run a command to its end; `CannotBeHad` with what it said last if it fails."""
-    done = subprocess.run(
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         command,
         capture_output=True,
         text=True,
