@@ -1,7 +1,7 @@
 """One page of a list that shows unfinished timers and history together.
 
-PostgreSQL walks the indexes of history and of all partitions in one order, and stops at the
-end of the page.
+Each table is walked by an index that has the list's order, all partitions side by side, to
+the end of the page and no further.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from asyncpg import Connection
 
 from duetime.model import Finished, Timer
 from duetime.store import Listing, ListQuery
-from duetime.stores.sql.listing import Arm, Condition, Dialect, arms_of, page_of
+from duetime.stores.sql.listing import Arm, Condition, Dialect, arms_of, order_of, page_of
 from duetime.stores.sql.rows import TIMER_COLUMNS, history_from, timer_from
 
 _COLUMNS = {
@@ -37,11 +37,14 @@ async def select(connection: Connection, query: ListQuery) -> Listing:
 
 def rows_of(arms: list[Arm], query: ListQuery) -> Condition:
     """The statement that finds the page's rows, in order."""
-    order = f"timer_{query.sort} AS place, timer_uuid AS uuid"
+    places = f"timer_{query.sort} AS place, timer_uuid AS uuid"
     columns = ", ".join(TIMER_COLUMNS)
-    selects = [
-        arm.rows(f"{order}, {_COLUMNS[arm.table]}, {columns}", arm.table, query) for arm in arms
-    ]
+    selects = []
+    for arm in arms:
+        text, values = arm.rows(f"{places}, {_COLUMNS[arm.table]}, {columns}", arm.table, query)
+        # In order here already: a union as a whole PostgreSQL would read to its end and sort.
+        text = f"({text} ORDER BY {order_of(query)} LIMIT ?)"
+        selects.append(Condition(text, [*values, query.offset + query.limit]))
     return page_of(selects, query)
 
 

@@ -92,13 +92,17 @@ def arms_of(query: ListQuery, dialect: Dialect) -> list[Arm]:
 
 
 def page_of(selects: list[Condition], query: ListQuery) -> Condition:
-    """One page of what the arms' statements found; they name their columns for the order:
-    `place` for what it is sorted by, `uuid` and `at`."""
-    direction = "DESC" if query.descending else "ASC"
+    """One page of what the arms' statements found; they name their columns as `order_of` does."""
     statement = " UNION ALL ".join(select.text for select in selects)
-    statement += f" ORDER BY place {direction}, uuid {direction}, at {direction} LIMIT ? OFFSET ?"
+    statement += f" ORDER BY {order_of(query)} LIMIT ? OFFSET ?"
     values = [value for select in selects for value in select.values]
     return Condition(statement, [*values, query.limit, query.offset])
+
+
+def order_of(query: ListQuery) -> str:
+    """By what the query sorts by, by uuid, and by when it finished."""
+    direction = "DESC" if query.descending else "ASC"
+    return f"place {direction}, uuid {direction}, at {direction}"
 
 
 def after_prefix(prefix: str) -> str | None:
