@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -27,6 +27,7 @@ HOLDING = f"""
     CREATE TRIGGER hold BEFORE INSERT ON timers
     FOR EACH ROW WHEN (NEW.row_type = 2) EXECUTE FUNCTION hold();
 """
+HOLDING_NO_MORE = "DROP TRIGGER IF EXISTS hold ON timers; DROP FUNCTION IF EXISTS hold"
 
 
 class PostgresDatabase:
@@ -111,7 +112,11 @@ class HoldBeforeWrite:
         self._thread.join()
 
     async def _hold(self) -> None:
-        connection = await asyncpg.connect(self._url)
+        # A test may stop the server meanwhile.
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await asked(self._url, self._hold_with)
+
+    async def _hold_with(self, connection: Any) -> None:
         await connection.execute(HOLDING)
         await connection.execute("SELECT pg_advisory_lock($1)", HOLD)
         self._held.set()
@@ -122,8 +127,7 @@ class HoldBeforeWrite:
                 self._reached.set()
             await asyncio.sleep(POLL_S)
         await connection.execute("SELECT pg_advisory_unlock($1)", HOLD)
-        await connection.execute("DROP TRIGGER hold ON timers; DROP FUNCTION hold")
-        await connection.close()
+        await connection.execute(HOLDING_NO_MORE)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Connections to one PostgreSQL, set up the way the store's statements need them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -62,6 +63,7 @@ class Connections:
         self._address = address
         self._size_max = size_max
         self._settings = settings | {"statement_timeout": str(address.statement_timeout_ms)}
+        self._answer_s_max = address.statement_timeout_ms / 1000 + ANSWER_GRACE_S
         self._pool: Any = None
 
     async def open(self) -> None:
@@ -72,7 +74,7 @@ class Connections:
             min_size=0,
             max_size=self._size_max,
             timeout=CONNECT_TIMEOUT_S,
-            command_timeout=self._address.statement_timeout_ms / 1000 + ANSWER_GRACE_S,
+            command_timeout=self._answer_s_max,
             init=self._set_up,
             reset=_leave_as_it_is,
             target_session_attrs="read-write" if self._address.several_hosts else None,
@@ -80,10 +82,14 @@ class Connections:
         )
 
     async def close(self) -> None:
-        """Calls under way are finished first."""
+        """Calls under way are finished first, unless the server does not answer any more."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            await pool.close()
+            try:
+                async with asyncio.timeout(self._answer_s_max):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
 
     async def do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` with a connection; its errors are the store's.
