@@ -82,7 +82,7 @@ def translated(error: Exception, database: str) -> StoreError:
         return StoreUnavailable(f"{database}: it did not answer in time")
     if isinstance(error, OSError):
         return StoreUnavailable(f"{database}: it cannot be reached: {error.strerror or error}")
-    return StoreUnavailable(f"{database}: {error}")
+    return StoreUnavailable(f"{database}: {str(error).splitlines()[0]}")  # A hint may follow.
 
 
 def _sqlstate(error: Exception) -> str:
