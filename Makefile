@@ -3,7 +3,8 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock clean
+.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock \
+	clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,10 +18,17 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 run: $(READY) ## start a server to try things with: SQLite in ./.duetime, loopback only
 	@exec $(BIN)/duetime dev
 
-test: $(READY) ## run the quick suite; it needs no servers
-	$(BIN)/pytest -m "not slow"
+up: $(READY) ## start a database server to try things with: STORE=postgresql or postgresql-18
+	@$(BIN)/python -m scripts.servers up $(STORE)
 
-test-all: test ## run the quick suite, then the slow one
+down: $(READY) ## stop the server that `make up` started, and delete its data
+	@$(BIN)/python -m scripts.servers down $(STORE)
+
+test: $(READY) ## run the quick suite, which needs no servers, then the stores that need quick ones
+	$(BIN)/pytest -m "not slow and not server"
+	$(BIN)/pytest -m "server and not slow"
+
+test-all: test ## then the slow suite, with the servers that take longer
 	$(BIN)/pytest -m slow
 
 lint: $(READY) ## check style, types, layers, documentation tables and the lock file

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from duetime.store import ListCursor, ListQuery
+from duetime.stores.sql.listing import arms_of
 from duetime.stores.sqlite import listing, schema
 from duetime.stores.sqlite import statements as sql
 
@@ -97,10 +98,10 @@ def test_a_list_walks_one_index_of_each_table(
     connection: sqlite3.Connection, fields: dict[str, Any], timers: str, history: str
 ) -> None:
     query = ListQuery(namespace="default", num_shards=16, **fields)
-    arms = listing.arms_of(query)
+    arms = arms_of(query, listing.DIALECT)
     for arm in arms:
-        plan_of(connection, *arm.count())
-    plan = plan_of(connection, *listing.page_of(arms, query))
+        plan_of(connection, *arm.count(listing.source(arm)))
+    plan = plan_of(connection, *listing.places_of(arms, query))
     assert timers in plan
     assert history in plan
     if not query.id_prefix:  # Whose matches, few as a rule, are sorted.

@@ -33,7 +33,8 @@ def test_an_unknown_scheme_is_named_and_nothing_else_of_the_url() -> None:
     with pytest.raises(ConfigError) as caught:
         store_from_url("oracel://scott:tiger@db.example/timers")
     assert str(caught.value) == (
-        "DATABASE_URL has the unknown scheme 'oracel'; known are memory, sqlite"
+        "DATABASE_URL has the unknown scheme 'oracel';"
+        " known are memory, sqlite, postgresql, postgres"
     )
 
 

@@ -5,7 +5,7 @@ import re
 from duetime.errors import ConfigError
 from duetime.store import Store
 
-SCHEMES = ("memory", "sqlite")
+SCHEMES = ("memory", "sqlite", "postgresql", "postgres")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -14,7 +14,8 @@ def store_from_url(url: str) -> Store:
 
     `memory:` keeps nothing, `sqlite:///timers.db` is a file below the working directory and
     `sqlite:////var/lib/duetime/timers.db` one with an absolute path. The message of an error
-    never repeats more of the URL than its scheme: the rest may hold a password.
+    never repeats more of the URL than its scheme: the rest may hold a password. What a
+    `postgresql://user:password@host:5432/database` may look like says its own module.
     """
     scheme, _, rest = url.partition(":") if _SCHEME.match(url) else ("", "", "")
     match scheme.lower():
@@ -26,11 +27,24 @@ def store_from_url(url: str) -> Store:
             from duetime.stores.sqlite import SqliteStore
 
             return SqliteStore(_sqlite_path(rest))
+        case "postgresql" | "postgres":
+            try:
+                from duetime.stores.postgres import PostgresStore
+            except ModuleNotFoundError as error:
+                raise _driver_missing("postgresql", error) from error
+
+            return PostgresStore(url)
         case "":
             problem = "has no scheme"
         case unknown:
             problem = f"has the unknown scheme {unknown!r}"
     raise ConfigError(f"DATABASE_URL {problem}; known are {', '.join(SCHEMES)}")
+
+
+def _driver_missing(extra: str, error: ModuleNotFoundError) -> ConfigError:
+    return ConfigError(
+        f"DATABASE_URL needs the module {error.name}: pip install 'duetime[{extra}]'"
+    )
 
 
 def _sqlite_path(rest: str) -> str:

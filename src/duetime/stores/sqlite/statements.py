@@ -5,12 +5,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TypeVar
 
-from duetime.stores.sqlite.rows import (
-    HISTORY_AS_JSON,
-    HISTORY_COLUMNS,
-    TIMER_COLUMNS,
-    TIMERS_AS_JSON,
-)
+from duetime.stores.sql.rows import HISTORY_COLUMNS, TIMER_COLUMNS
+from duetime.stores.sqlite.rows import HISTORY_AS_JSON, TIMERS_AS_JSON
 
 T = TypeVar("T")
 

@@ -30,11 +30,12 @@ from duetime.store import (
     ShardRow,
     Traits,
 )
+from duetime.stores.sql.rows import history_row, timer_row
 from duetime.stores.sqlite import statements as sql
 from duetime.stores.sqlite.lane import Lane
 from duetime.stores.sqlite.listing import select
 from duetime.stores.sqlite.lock import ProcessLock
-from duetime.stores.sqlite.rows import history_from, history_row, timer_row, timers_from
+from duetime.stores.sqlite.rows import history_in, timers_in
 from duetime.stores.sqlite.schema import migrate
 
 TRAITS = Traits(name="sqlite")
@@ -131,7 +132,7 @@ class SqliteStore:
             found = {}
             with reading(connection):
                 for chunk in sql.chunks(keys):
-                    for timer in timers_from(_text(connection, sql.read_timers, chunk)):
+                    for timer in timers_in(_text(connection, sql.read_timers, chunk)):
                         found[Key(timer.shard, timer.namespace, timer.id)] = timer
             return [found.get(key) for key in keys]
 
@@ -144,7 +145,7 @@ class SqliteStore:
             found = {}
             with reading(connection):
                 for chunk in sql.chunks(names):
-                    for finished in history_from(_text(connection, sql.read_outcomes, chunk)):
+                    for finished in history_in(_text(connection, sql.read_outcomes, chunk)):
                         found[finished.timer.namespace, finished.timer.id] = finished
             return [found.get(name) for name in names]
 
@@ -336,7 +337,7 @@ def _page(connection: sqlite3.Connection, read: DueRead) -> Page:
         asked = min(BLOCK_TIMERS_MAX, read.limit - len(timers))
         values = (read.shard, *after, read.until, asked)
         (text,) = connection.execute(sql.READ_DUE, values).fetchone()
-        block = timers_from(text)
+        block = timers_in(text)
         timers += block
         if len(block) < asked:
             return Page(timers, more=False)

@@ -1,0 +1,13 @@
+"""Real servers to test against, without Docker: `make up STORE=postgresql`, `make down`.
+
+Each listens on loopback only, on a free port, with a folder of its own, and is ended by its
+process id. `SERVERS` says which there are.
+"""
+
+from scripts.servers.base import CannotBeHad, Server
+from scripts.servers.postgresql import Postgresql
+from scripts.servers.postgresql_18 import Postgresql18
+
+SERVERS: dict[str, type[Server]] = {server.name: server for server in (Postgresql, Postgresql18)}
+
+__all__ = ["SERVERS", "CannotBeHad", "Postgresql", "Server"]

@@ -1,0 +1,1 @@
+"""What the SQL stores share: the unified table's columns, and how lists are asked for."""

@@ -1,0 +1,48 @@
+"""Real servers for tests: each started once in a run, when the first test asks for it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from scripts.servers import SERVERS, CannotBeHad, Server
+from scripts.servers.base import shared_folder
+
+
+class Servers:
+    """Those of this run. One that cannot be had is named at its end, and fails it in CI."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, Server] = {}
+        self.had: dict[str, str] = {}
+        """Name -> version."""
+        self.missing: dict[str, str] = {}
+        """Name -> why."""
+
+    def get(self, name: str) -> Server:
+        if name not in self._started and name not in self.missing:
+            try:
+                self._start(name)
+            except CannotBeHad as error:
+                self.missing[name] = str(error)
+        if name in self.missing:
+            reason = f"{name} cannot be had: {self.missing[name]}"
+            if in_ci():
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
+        return self._started[name]
+
+    def _start(self, name: str) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=f"test-{name}-", dir=shared_folder()))
+        server = SERVERS[name](folder, SERVERS[name].hasty_settings)
+        self.had[name] = server.fetch()
+        server.start()
+        self._started[name] = server
+
+    def delete(self) -> None:
+        for server in self._started.values():
+            server.delete()
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI") == "true"

@@ -1,0 +1,29 @@
+from typing import Any
+
+import pytest
+from scripts.servers import Postgresql
+
+from tests.servers import Servers
+from tests.stores.postgres_database import PostgresDatabase, new_database
+
+
+@pytest.fixture(
+    scope="session",
+    params=["postgresql", pytest.param("postgresql-18", marks=pytest.mark.slow)],
+)
+def postgres_server(request: Any, servers: Servers) -> Postgresql:
+    server = servers.get(request.param)
+    assert isinstance(server, Postgresql)
+    return server
+
+
+@pytest.fixture(scope="module")
+def module_database(request: Any, postgres_server: Postgresql) -> PostgresDatabase:
+    return new_database(postgres_server, request.module.__name__.rpartition(".")[2])
+
+
+@pytest.fixture
+def postgres(module_database: PostgresDatabase) -> PostgresDatabase:
+    """A database without rows, shared by the tests of a module one after the other."""
+    module_database.empty()
+    return module_database

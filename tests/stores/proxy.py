@@ -1,0 +1,61 @@
+"""A way to a server that can be made to break."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Passes bytes on between its clients and the server of a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._port = urlsplit(url).port
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
+        self.swallows_answers = False
+        """Whether what the server says is lost on the way."""
+
+    async def __aenter__(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        port = self._server.sockets[0].getsockname()[1]
+        return self._url.replace(f":{self._port}/", f":{port}/")
+
+    def cut(self) -> None:
+        """Every connection there is now breaks."""
+        for client in self._clients:
+            client.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._clients.add(writer)
+        for task in (
+            asyncio.create_task(self._pass_on(reader, to_server, answers=False)),
+            asyncio.create_task(self._pass_on(from_server, writer, answers=True)),
+        ):
+            self._tasks.add(task)
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        try:
+            while data := await source.read(65_536):
+                if not (answers and self.swallows_answers):
+                    target.write(data)
+                    await target.drain()
+        except ConnectionError:
+            pass
+        finally:
+            self._clients.discard(target)
+            target.close()

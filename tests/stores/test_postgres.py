@@ -1,0 +1,11 @@
+import pytest
+
+from duetime.testing.conformance import Database, StoreConformance
+from tests.stores.postgres_database import PostgresDatabase
+
+
+@pytest.mark.server
+class TestPostgresStore(StoreConformance):
+    @pytest.fixture
+    def database(self, postgres: PostgresDatabase) -> Database:
+        return postgres
