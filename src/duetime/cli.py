@@ -13,7 +13,10 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from duetime import __version__, admin
+from duetime.clock import SystemClock
 from duetime.config import Config
+from duetime.copying import Copied
+from duetime.copying import copy as copy_store
 from duetime.errors import ConfigError, DuetimeError
 from duetime.server import serve as serve_until_told_to_stop
 from duetime.server import serve_with_workers
@@ -129,6 +132,44 @@ def migrate(file: Path | None) -> None:
     with _reasons():
         config = load({}, file=file, unneeded=("api_key",))
         asyncio.run(_migrate(config.database_url))
+
+
+@main.command()
+@click.argument("from_url")
+@click.argument("to_url")
+def copy(from_url: str, to_url: str) -> None:
+    """Copy everything in FROM_URL to TO_URL: namespaces, pending timers, history.
+
+    Each is written like DATABASE_URL. Stop the service first. The destination must be empty;
+    a copy that was interrupted goes on when it is called again. At its end both are counted.
+    """
+    with _reasons():
+        copied = asyncio.run(_copy(from_url, to_url))
+        click.echo(
+            f"copied {copied.namespaces} namespaces, {copied.pending} pending timers"
+            f" and {copied.finished} finished ones"
+        )
+
+
+async def _copy(from_url: str, to_url: str) -> Copied:
+    clock = SystemClock()
+    source, destination = store_from_url(from_url), store_from_url(to_url)
+    for store in (source, destination):
+        if not store.traits.durable:
+            raise ConfigError(f"{store.traits.name} keeps nothing: there is nothing to copy")
+    try:
+        await source.open()
+        await destination.open()
+        with click.progressbar(length=1, label="copying", show_pos=True) as bar:
+
+            def tell(copied: int, total: int) -> None:
+                bar.length = total
+                bar.update(copied - bar.pos)
+
+            return await copy_store(source, destination, clock=clock, tell=tell)
+    finally:
+        await destination.close()
+        await source.close()
 
 
 @main.group()

@@ -9,7 +9,7 @@ from duetime.errors import NamespaceExists, StoreError
 from duetime.model import Namespace
 from duetime.store import Store
 
-_KIND = "namespace"
+KIND = "namespace"
 _decode = msgspec.json.Decoder(Namespace).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -31,7 +31,7 @@ class Namespaces:
             await self._load()
 
     async def _load(self) -> None:
-        documents = await self._store.documents(_KIND)
+        documents = await self._store.documents(KIND)
         self._known = {
             document.name: (_decode(document.body), document.version) for document in documents
         }
@@ -57,7 +57,7 @@ class Namespaces:
         """`NamespaceExists` if the name is taken."""
         async with self._turn:
             written = await self._store.write_document(
-                _KIND, namespace.name, _encode(namespace), expected_version=0
+                KIND, namespace.name, _encode(namespace), expected_version=0
             )
             if not written:
                 await self._load()
@@ -70,7 +70,7 @@ class Namespaces:
         async with self._turn:
             _, version = self._known[namespace.name]
             written = await self._store.write_document(
-                _KIND, namespace.name, _encode(namespace), expected_version=version
+                KIND, namespace.name, _encode(namespace), expected_version=version
             )
             if written:
                 self._known[namespace.name] = (namespace, version + 1)
