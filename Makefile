@@ -2,6 +2,8 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
+STORES := .pytest_cache/stores.jsonl
+PYTEST := $(BIN)/pytest --stores-report $(STORES)
 
 .PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock \
 	clean
@@ -25,11 +27,13 @@ down: $(READY) ## stop the server that `make up` started, and delete its data
 	@$(BIN)/python -m scripts.servers down $(STORE)
 
 test: $(READY) ## run the quick suite, which needs no servers, then the stores that need quick ones
-	$(BIN)/pytest -m "not slow and not server"
-	$(BIN)/pytest -m "server and not slow"
+	@rm -f $(STORES)
+	$(PYTEST) -m "not slow and not server"
+	$(PYTEST) -m "server and not slow"
 
-test-all: test ## then the slow suite, with the servers that take longer
-	$(BIN)/pytest -m slow
+test-all: test ## then the slow suite, with the servers that take longer, and a table of all stores
+	$(PYTEST) -m slow
+	@$(BIN)/python -m tests.stores_report $(STORES)
 
 lint: $(READY) ## check style, types, layers, documentation tables and the lock file
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from scripts.servers.base import shared_folder
 
 
 class Servers:
-    """Those of this run. One that cannot be had is named at its end, and fails it in CI."""
+    """Those of this run. One that cannot be had is named at its end, and in CI fails it."""
 
     def __init__(self) -> None:
         self._started: dict[str, Server] = {}
@@ -27,7 +27,7 @@ class Servers:
                 self.missing[name] = str(error)
         if name in self.missing:
             reason = f"{name} cannot be had: {self.missing[name]}"
-            if in_ci():
+            if in_ci() and SERVERS[name].proven:
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason)
         return self._started[name]
@@ -46,3 +46,14 @@ class Servers:
 
 def in_ci() -> bool:
     return os.environ.get("CI") == "true"
+
+
+def params_of(*names: str) -> list[object]:
+    """Parameters of a fixture or test that is run on each of these servers."""
+    return [pytest.param(name, marks=marks_of(name)) for name in names]
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """When the tests of a server are run, and whose they are."""
+    marks = [pytest.mark.server, pytest.mark.store(name)]
+    return marks if SERVERS[name].quick else [*marks, pytest.mark.slow]

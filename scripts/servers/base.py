@@ -27,6 +27,12 @@ class Server(ABC):
 
     name: ClassVar[str]
     """What `STORE=` calls it."""
+    scheme: ClassVar[str]
+    """The scheme of its URLs; several servers may speak one."""
+    quick: ClassVar[bool] = False
+    """Whether it is had within a minute, so that `make test` can wait for it."""
+    proven: ClassVar[bool] = True
+    """Whether it is known to be had on a machine like CI's, which then insists on it."""
     hasty_settings: ClassVar[Mapping[str, str]] = {}
     """What makes it quicker where nothing need outlive a power cut."""
 
@@ -49,6 +55,10 @@ class Server(ABC):
     @abstractmethod
     def url(self) -> str:
         """`DATABASE_URL` for it."""
+
+    @abstractmethod
+    def new_url(self, name: str) -> str:
+        """Make a database of that name (letters, digits and `_`), empty; `DATABASE_URL` for it."""
 
     @property
     @abstractmethod

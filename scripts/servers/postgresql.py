@@ -1,10 +1,13 @@
 """PostgreSQL, the one that Debian packages."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
+
+import asyncpg
 
 from scripts.servers.base import CannotBeHad, Server, account, free_port, run, spawn, wait_until
 
@@ -14,7 +17,8 @@ USER = "duetime"
 class Postgresql(Server):
     """`initdb` and `postgres` refuse to run as root; as root, the account `postgres` runs them."""
 
-    name = "postgresql"
+    name = scheme = "postgresql"
+    quick = True
     hasty_settings: ClassVar[Mapping[str, str]] = {"fsync": "off", "full_page_writes": "off"}
 
     def fetch(self) -> str:
@@ -44,6 +48,10 @@ class Postgresql(Server):
     def url(self) -> str:
         return self.url_of("postgres")
 
+    def new_url(self, name: str) -> str:
+        asyncio.run(self._create(name))
+        return self.url_of(name)
+
     def url_of(self, database: str) -> str:
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
 
@@ -53,6 +61,13 @@ class Postgresql(Server):
             return int(self._status.read_text().splitlines()[0])
         except (OSError, IndexError):
             return None
+
+    async def _create(self, database: str) -> None:
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(f"CREATE DATABASE {database}")
+        finally:
+            await connection.close()
 
     @property
     def _data(self) -> Path:

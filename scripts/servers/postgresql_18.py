@@ -15,6 +15,7 @@ SHA256 = "321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65"  # x
 
 class Postgresql18(Postgresql):
     name = "postgresql-18"
+    quick = False
 
     def _programs(self) -> Path:
         folder = shared_folder() / REQUIREMENT.replace("==", "-")

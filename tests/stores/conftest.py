@@ -3,14 +3,11 @@ from typing import Any
 import pytest
 from scripts.servers import Postgresql
 
-from tests.servers import Servers
+from tests.servers import Servers, params_of
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
 
-@pytest.fixture(
-    scope="session",
-    params=["postgresql", pytest.param("postgresql-18", marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="session", params=params_of("postgresql", "postgresql-18"))
 def postgres_server(request: Any, servers: Servers) -> Postgresql:
     server = servers.get(request.param)
     assert isinstance(server, Postgresql)

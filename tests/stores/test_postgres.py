@@ -4,7 +4,6 @@ from duetime.testing.conformance import Database, StoreConformance
 from tests.stores.postgres_database import PostgresDatabase
 
 
-@pytest.mark.server
 class TestPostgresStore(StoreConformance):
     @pytest.fixture
     def database(self, postgres: PostgresDatabase) -> Database:

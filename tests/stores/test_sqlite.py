@@ -6,6 +6,7 @@ from duetime.testing.conformance import Database, StoreConformance
 from tests.stores.sqlite_database import SqliteFile
 
 
+@pytest.mark.store("sqlite")
 class TestSqliteStore(StoreConformance):
     @pytest.fixture
     def database(self, tmp_path: Path) -> Database:

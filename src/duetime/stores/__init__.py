@@ -1,11 +1,31 @@
 """The databases that Duetime keeps its timers in. An adapter is imported only when used."""
 
 import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
 
 from duetime.errors import ConfigError
 from duetime.store import Store
 
-SCHEMES = ("memory", "sqlite", "postgresql", "postgres")
+
+class Adapter(NamedTuple):
+    """Where the store of a scheme is found."""
+
+    module: str
+    name: str
+    extra: str
+    """What brings its driver: `pip install 'duetime[extra]'`."""
+
+
+_POSTGRESQL = Adapter("duetime.stores.postgres", "PostgresStore", "postgresql")
+ADAPTERS = {
+    "postgresql": _POSTGRESQL,
+    "postgres": _POSTGRESQL,
+}
+"""Those that need a driver. Their constructors take the whole URL; what that may look like says
+each one's own module."""
+SCHEMES = ("memory", "sqlite", *ADAPTERS)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -14,37 +34,32 @@ def store_from_url(url: str) -> Store:
 
     `memory:` keeps nothing, `sqlite:///timers.db` is a file below the working directory and
     `sqlite:////var/lib/duetime/timers.db` one with an absolute path. The message of an error
-    never repeats more of the URL than its scheme: the rest may hold a password. What a
-    `postgresql://user:password@host:5432/database` may look like says its own module.
+    never repeats more of the URL than its scheme: the rest may hold a password.
     """
     scheme, _, rest = url.partition(":") if _SCHEME.match(url) else ("", "", "")
-    match scheme.lower():
-        case "memory":
-            from duetime.stores.memory import MemoryStore
+    scheme = scheme.lower()
+    if scheme == "memory":
+        from duetime.stores.memory import MemoryStore
 
-            return MemoryStore()
-        case "sqlite":
-            from duetime.stores.sqlite import SqliteStore
+        return MemoryStore()
+    if scheme == "sqlite":
+        from duetime.stores.sqlite import SqliteStore
 
-            return SqliteStore(_sqlite_path(rest))
-        case "postgresql" | "postgres":
-            try:
-                from duetime.stores.postgres import PostgresStore
-            except ModuleNotFoundError as error:
-                raise _driver_missing("postgresql", error) from error
-
-            return PostgresStore(url)
-        case "":
-            problem = "has no scheme"
-        case unknown:
-            problem = f"has the unknown scheme {unknown!r}"
+        return SqliteStore(_sqlite_path(rest))
+    if scheme in ADAPTERS:
+        return _adapter(ADAPTERS[scheme])(url)
+    problem = f"has the unknown scheme {scheme!r}" if scheme else "has no scheme"
     raise ConfigError(f"DATABASE_URL {problem}; known are {', '.join(SCHEMES)}")
 
 
-def _driver_missing(extra: str, error: ModuleNotFoundError) -> ConfigError:
-    return ConfigError(
-        f"DATABASE_URL needs the module {error.name}: pip install 'duetime[{extra}]'"
-    )
+def _adapter(adapter: Adapter) -> Callable[[str], Store]:
+    try:
+        store: Callable[[str], Store] = getattr(import_module(adapter.module), adapter.name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"DATABASE_URL needs the module {error.name}: pip install 'duetime[{adapter.extra}]'"
+        ) from error
+    return store
 
 
 def _sqlite_path(rest: str) -> str:
