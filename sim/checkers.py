@@ -63,6 +63,17 @@ def fires_once_for_each_owner(facts: TimerFacts, attempt: Attempt, process: str)
             )
 
 
+def stops_when_superseded(
+    facts: TimerFacts, process: str, unaware_us: int, unaware_us_max: int
+) -> None:
+    """A node whose shard was taken over learns of it, or stops by itself, before long."""
+    if unaware_us > unaware_us_max:
+        raise Broken(
+            f"{facts} was fired by {process} {unaware_us / 1e6:.1f} s after shard {facts.shard} was"
+            f" claimed by another; {unaware_us_max / 1e6:.0f} s are enough to notice"
+        )
+
+
 def attempts_stay_within_policy(facts: TimerFacts, attempt: Attempt, policy: Policy | None) -> None:
     """No attempt beyond the policy's number of them; one where there is no policy."""
     number_max = 1 if policy is None else policy.max_attempts

@@ -32,6 +32,11 @@ class SimClock:
         """Somebody sets the clock."""
         self._offset_us += ms * 1000
 
+    def correct(self) -> None:
+        """It shows the true time, and keeps it."""
+        self._rate = 1.0
+        self._offset_us = EPOCH_MS * 1000
+
 
 def true_ms(schedule: Schedule) -> int:
     """What a perfect clock shows."""

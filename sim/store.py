@@ -53,7 +53,8 @@ class Receipt:
 
 
 class Database:
-    """What all nodes share. `down` refuses every call; `weather` decides the rest."""
+    """What all nodes share. `down` refuses every call; `weather` decides the rest. `shared`:
+    several nodes meet in it."""
 
     def __init__(
         self, schedule: Schedule, loop: ProcessLoop, weather: StoreWeather, random: Random
@@ -63,6 +64,9 @@ class Database:
         self.weather = weather
         self.random = random
         self.down = False
+        self.cut: set[str] = set()
+        """Machines that cannot reach it."""
+        self.shared = False
         self.witness: Witness | None = None
         self.memory = MemoryStore(clock=_TrueClock(schedule))
         at_once(self.memory.open())
@@ -81,7 +85,9 @@ class Connection:
         self._db = database
         self._loop = loop
         self._traits = Traits(
-            name="sim", writes_in_flight_max=database.weather.writes_in_flight_max
+            name="sim",
+            writes_in_flight_max=database.weather.writes_in_flight_max,
+            shared=database.shared,
         )
 
     @property
@@ -221,7 +227,7 @@ class Connection:
                 answer.set_exception(StoreUnavailable(error))
 
         def land() -> None:
-            if db.down:
+            if db.down or machine_of(loop.name) in db.cut:
                 db.loop.call_later(back_s, to_node, None, "made to be down")
             elif fails_before:
                 db.loop.call_later(back_s, to_node, None, "made to fail before it took effect")
@@ -239,6 +245,11 @@ class Connection:
             there_s += draw() * 3.0
         db.loop.call_later(there_s, land)
         return answer
+
+
+def machine_of(process: str) -> str:
+    """Processes are named after their machine, and numbered."""
+    return process[0]
 
 
 def at_once(coro: Coroutine[Any, Any, T]) -> T:
