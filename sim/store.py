@@ -120,7 +120,11 @@ class Connection:
     async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
         if not self._db.weather.partitioned:
             return await self._call(partial(self._apply, batches), writes=True)
-        calls = [self._begin(partial(self._apply, [batch]), writes=True) for batch in batches]
+        receipt = Receipt()  # Of all: that a part of it worked, the node is not told.
+        calls = [
+            self._begin(partial(self._apply, [batch]), writes=True, part_of=receipt)
+            for batch in batches
+        ]
         lost: set[int] = set()
         failure: StoreUnavailable | None = None
         for call in calls:
@@ -128,6 +132,7 @@ class Connection:
                 lost |= await call
             except StoreUnavailable as error:
                 failure = error
+        receipt.told, receipt.told_us = failure is None, self._db.schedule.now_us
         if failure is not None:
             raise failure
         return frozenset(lost)
@@ -192,13 +197,17 @@ class Connection:
         return await self._begin(effect, writes=writes)
 
     def _begin(
-        self, effect: Callable[[Receipt], T], *, writes: bool = False
+        self,
+        effect: Callable[[Receipt], T],
+        *,
+        writes: bool = False,
+        part_of: Receipt | None = None,
     ) -> "asyncio.Future[T]":
         """Send the call off; a future of its answer."""
         db, weather, draw = self._db, self._db.weather, self._db.random.random
         loop = self._loop
         answer: asyncio.Future[T] = loop.create_future()
-        receipt = Receipt()
+        receipt = part_of or Receipt()
         low, high = weather.latency_ms
         there_s = (low + (high - low) * draw() ** 3) / 1000
         back_s = (low + (high - low) * draw() ** 3) / 1000
@@ -218,7 +227,8 @@ class Connection:
         late = writes and 0 <= fate < weather.late
 
         def tell(value: Any, error: str | None) -> None:
-            receipt.told, receipt.told_us = error is None, db.schedule.now_us
+            if part_of is None:
+                receipt.told, receipt.told_us = error is None, db.schedule.now_us
             if answer.done():
                 return
             if error is None:

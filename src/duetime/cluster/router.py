@@ -39,7 +39,14 @@ from duetime.cluster.peers import (
     Peers,
     Put,
 )
-from duetime.errors import NodeNotFound, RequestError, ShardMoved, StoreError, Unavailable
+from duetime.errors import (
+    DuetimeError,
+    NodeNotFound,
+    RequestError,
+    ShardMoved,
+    StoreError,
+    Unavailable,
+)
 from duetime.model import Namespace, Timer, View
 from duetime.operations import UNKNOWN, Operations
 from duetime.shard import Shard
@@ -258,14 +265,18 @@ class Router:
         others = self._others()
         if peers is None or not others:
             return []
-        calls = [asyncio.ensure_future(peers.call(member, operation)) for member in others]
-        done, late = await asyncio.wait(calls, timeout=EXECUTING_S)
-        for call in late:
-            call.cancel()
-        failures = [call.exception() for call in done]
-        if late or any(failures):
+        calls = [asyncio.ensure_future(_answer(peers, member, operation)) for member in others]
+        try:
+            done, _ = await asyncio.wait(calls, timeout=EXECUTING_S)
+        finally:
+            for call in calls:
+                call.cancel()
+        answers = [
+            answer for call in calls if call in done if (answer := call.result()) is not None
+        ]
+        if len(answers) < len(others):
             log.info("a list lacks what is executing elsewhere", extra={"nodes": len(others)})
-        return [call.result() for call in calls if call in done and call.exception() is None]
+        return answers
 
     def _ask(self) -> str:
         """What nobody else calls anything that is asked."""
@@ -310,6 +321,15 @@ class _Search:
         with suppress(StoreError):  # Then we go by what we know.
             await self._node.refresh_owners()
         return True
+
+
+async def _answer(peers: Peers, member: Member, operation: Operation) -> Any:
+    """None if there is none."""
+    try:
+        return await peers.call(member, operation)
+    except DuetimeError as error:
+        log.debug("no answer", extra={"node": member.name, "reason": str(error)})
+        return None
 
 
 def _may_be_done(unanswered: Collection[str], owner: Member | None) -> bool:
