@@ -145,6 +145,24 @@ async def test_every_status_of_both_surfaces_is_told(server: Server) -> None:
     assert set(error["enum"]) == {code for _, code in v1.CODES.values()}
 
 
+async def test_an_operation_tells_the_codes_that_it_may_answer_and_no_others(
+    server: Server,
+) -> None:
+    paths = (await document(server))["paths"]
+
+    def codes(path: str, status: int) -> list[str]:
+        told: str = paths[path]["post"]["responses"][str(status)]["description"]
+        return told.partition(": ")[2].split(", ")
+
+    assert codes("/timers/update", 400) == ["INVALID_INPUT", "UNKNOWN_NAMESPACE"]
+    assert codes("/api/v1/timers/update", 404) == ["TIMER_NOT_FOUND"]
+    assert codes("/timers/delete", 409) == ["TIMER_EXECUTING"]
+    assert codes("/namespaces/create", 409) == ["NAMESPACE_EXISTS"]
+    assert codes("/namespaces/update", 400) == ["INVALID_INPUT"]
+    assert codes("/namespaces/update", 404) == ["NAMESPACE_NOT_FOUND"]
+    assert codes("/api/v1/cluster/drain", 404) == ["NODE_NOT_FOUND"]
+
+
 async def test_the_document_allows_for_what_the_other_surface_has_made(server: Server) -> None:
     schemas = (await document(server))["components"]["schemas"]
     await server.created("no uuid")
