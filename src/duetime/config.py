@@ -57,8 +57,9 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=316_224_000,
-            description="How long finished timers are kept where the namespace does not say;"
-            " `0s` keeps none.",
+            description="How long finished timers are kept in namespaces that are created without"
+            " saying so, `default` included; `0s` keeps none. Those that exist are changed by"
+            " `namespaces/update`.",
         ),
     ] = 604_800
     min_delay_s: Annotated[
@@ -66,8 +67,9 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400,
-            description="A V1 timer due sooner than this is moved to it, where the namespace"
-            " does not say.",
+            description="A V1 timer due sooner than this is moved to it, in namespaces that are"
+            " created without saying so, `default` included. Those that exist are changed by"
+            " `namespaces/update`.",
         ),
     ] = 1
     purge_interval_s: Annotated[

@@ -36,7 +36,7 @@ async def test_timers_fire_retry_and_are_canceled(database: Target, tmp_path: Pa
         await duetime.v1(
             "timers/create",
             id="retried",
-            executeAt=instant_in(0.1),
+            executeAt=instant_in(1),
             callbackUrl=receiver.url,
             payload={"n": 1},
             retryPolicy=retry,

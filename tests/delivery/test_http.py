@@ -139,6 +139,12 @@ async def test_a_v1_callback_says_which_timer_it_is(sending: Sending) -> None:
     assert ("X-Timer-Attempt", "3") in request.headers
 
 
+async def test_a_v1_timer_whose_method_rest_changed_is_sent_as_it_is_shown(
+    sending: Sending,
+) -> None:
+    assert (await sending.sent(V1, method="PATCH")).method == "PATCH"
+
+
 async def test_a_v1_callback_without_a_payload_says_null(sending: Sending) -> None:
     assert json.loads((await sending.sent(V1, payload=None)).body)["payload"] is None
 

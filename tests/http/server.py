@@ -137,7 +137,7 @@ class Server:
         return reply.json
 
     def soon(self) -> str:
-        return format_instant(self.node.clock.now() + 100)
+        return format_instant(self.node.clock.now() + 250)
 
     async def timers(self) -> list[str]:
         """The ids of all timers there are."""

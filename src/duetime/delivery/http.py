@@ -104,15 +104,13 @@ def request_of(timer: Timer, number: int, target: Target) -> bytes:
     if timer.reply == "v1":
         payload = _NULL if timer.payload is None else Raw(timer.payload)
         body = _encode(_V1Body(timer.namespace, timer.id, at, number, payload))
-        method = b"POST"
     else:
         body = timer.payload or b""
-        method = timer.method.encode()
     return (
         b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bX-Timer-Id: %b\r\nX-Timer-Attempt: %d\r\n"
         b"X-Timer-Scheduled-At: %b\r\nContent-Length: %d\r\n\r\n%b"
         % (
-            method,
+            timer.method.encode(),
             target.path,
             target.host_header,
             _own_lines(timer.namespace),
