@@ -11,6 +11,7 @@ from duetime.writes import Attempt
 from sim.facts import Op, Policy, Sent, State, TimerFacts, same_schedule
 
 DEFER_MS_MAX = 60_000
+NOTICED_US = 20_000_000  # A heartbeat that measures the clock, or trust that runs out without.
 
 
 class Broken(Exception):
@@ -61,6 +62,27 @@ def fires_once_for_each_owner(facts: TimerFacts, attempt: Attempt, process: str)
                 f"{facts}: attempt {attempt.number} of {shown(attempt.timer)} was sent twice by"
                 f" {process}, which never lost shard {facts.shard}; first at {sent.us} us ({state})"
             )
+
+
+def fires_once_in_calm(facts: TimerFacts, attempt: Attempt, process: str) -> None:
+    """Where nothing goes wrong nothing is sent twice, whoever owns the shard meanwhile."""
+    for sent in facts.sent:
+        if same_schedule(sent.timer, attempt.timer):
+            raise Broken(
+                f"{facts}: attempt {attempt.number} of {shown(attempt.timer)} was sent by"
+                f" {sent.process} at {sent.us} us and again by {process}, and nothing had failed"
+            )
+
+
+def a_wrong_clock_fires_nothing(
+    facts: TimerFacts, process: str, lead_ms: int, lead_ms_max: int, wrong_us: int
+) -> None:
+    """A node whose clock is too far from the database's gives up its shards before long."""
+    if abs(lead_ms) > lead_ms_max and wrong_us > NOTICED_US:
+        raise Broken(
+            f"{facts} was fired by {process}, whose clock is {lead_ms} ms off (bound:"
+            f" {lead_ms_max}) for {wrong_us / 1e6:.1f} s"
+        )
 
 
 def stops_when_superseded(

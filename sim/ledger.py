@@ -33,6 +33,7 @@ from sim.store import Receipt
 
 # How long a reader may be behind after a failed write, until its shard has started anew.
 UNAWARE_US = 200_000_000
+SETTLED_US = 90_000_000
 
 
 class Violation(NamedTuple):
@@ -58,7 +59,7 @@ class Ledger:
     """Facts by timer, and the trace."""
 
     def __init__(
-        self, schedule: Schedule, *, strict_clocks: bool, unaware_us_max: int | None
+        self, schedule: Schedule, *, calm: bool, strict_clocks: bool, unaware_us_max: int | None
     ) -> None:
         self.schedule = schedule
         self.processes: dict[str, Process] = {}
@@ -73,6 +74,7 @@ class Ledger:
         self.late_ms_max: int | None = None  # Once set: how late a callback may be.
         self.watch_from_us = UNTIL_EVER
         self.why: Callable[[TimerFacts], str] = str
+        self._calm = calm
         self._strict_clocks = strict_clocks
         self._unaware_us_max = unaware_us_max
         self._ops: dict[bytes, Op] = {}
@@ -307,6 +309,14 @@ class Ledger:
         self.check(checkers.fires_not_early, facts, timer, wall, host.clock.lead_ms())
         self.check(checkers.attempts_stay_within_policy, facts, attempt, self._policy(timer))
         self.check(checkers.fires_once_for_each_owner, facts, attempt, process)
+        if self._calm:
+            self.check(checkers.fires_once_in_calm, facts, attempt, process)
+        if self._unaware_us_max is not None:
+            wrong_us = self.schedule.now_us - host.clock.set_at_us
+            lead_ms, lead_ms_max = host.clock.lead_ms(), host.node.config.clock_skew_s_max * 1000
+            self.check(
+                checkers.a_wrong_clock_fires_nothing, facts, process, lead_ms, lead_ms_max, wrong_us
+            )
         if stale:
             # Until it is told that it was superseded, it cannot know.
             self.stale += 1
@@ -370,7 +380,7 @@ class Ledger:
             if not other.ended and (shard := other.node.shards.get(facts.shard)) is not None
         ]
         # Who was the owner before may have answered, for as long as it did not know.
-        settled = self._unaware_us_max is not None and claimed_us < asked_us - self._unaware_us_max
+        settled = claimed_us < asked_us - SETTLED_US
         return settled and len(holders) == 1 and self.owns(holders[0])
 
     def _seen_since(self, facts: TimerFacts, state: State) -> int:

@@ -35,7 +35,7 @@ _NODE = "duetime.node:Node."
 _FIRING = "duetime.firing:Firing."
 _WRITER = "duetime.writer:Writer."
 _WINDOW = "duetime.window:Window."
-_COORDINATOR = "duetime.cluster.coordinator:Coordinator."
+_COORDINATOR_PLAN = "duetime.cluster.coordinator:plan"
 _OPERATIONS = "duetime.operations:Operations."
 
 MUTANTS: dict[str, tuple[Edit, ...]] = {
@@ -258,23 +258,11 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "a node fires on although it was not heard of": (
         Edit(_FIRING + "_look", "self._clock.monotonic() < self._trusted_until", "True"),
     ),
-    "a dead node's shards stay nobody's": (
-        Edit("duetime.cluster.ownership:plan", "or owner not in live", ""),
-    ),
+    "a dead node's shards stay nobody's": (Edit(_COORDINATOR_PLAN, "or owner not in live", ""),),
     "what another has claimed is not given up": (
-        Edit("duetime.cluster.ownership:plan", "lost.append(shard)", "pass"),
+        Edit(_COORDINATOR_PLAN, "lost.append(shard)", "pass"),
     ),
-    "a shard that leaves goes on firing": (
-        Edit(
-            _SHARD + "start",
-            "if self.paused or self.leaving or self.closed:",
-            "if self.paused or self.closed:",
-        ),
-        Edit(
-            _SHARD + "step",
-            "if self.paused or self.leaving or self.closed:",
-            "if self.paused or self.closed:",
-        ),
+    "a shard leaves while its callbacks are under way": (
         Edit(_SHARD + "_go", "self.executing or", ""),
     ),
     "a node takes for its own what it gave back": (
@@ -288,13 +276,6 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
             "duetime.cluster.callee:_Memory.add",
             "self._newer.setdefault(ask, []).append(asked)",
             "pass",
-        ),
-    ),
-    "a create is done again whatever has become of the first": (
-        Edit(
-            _OPERATIONS + "put_again",
-            "is_done = await self._was_put(shard, timer, scope)",
-            "is_done = False",
         ),
     ),
     "a request finds only the owner it knows of": (

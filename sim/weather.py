@@ -73,6 +73,8 @@ class Weather:
     impatient: float = 0.0
     """How often a caller gives up, and its request is canceled wherever it is."""
     nodes: int = 1
+    drains: int = 0
+    """How often somebody has one node hand its shards over, and takes that back."""
     cuts: int = 0
     """How often one node is cut off, from the others, from the database or from both."""
     cut_s: tuple[float, float] = (0.3, 60.0)
@@ -144,7 +146,18 @@ def _make_cluster(weather: Weather, random: Random) -> None:
         member_timeout_s=random.choice((3, 4, 8)),
         clock_skew_s_max=skew_s_max,
     )
+    weather.drains = random.randint(0, 3)
     if weather.mood == "calm":
+        # Enough for every callback to end before its shard goes, so that none is sent twice.
+        weather.config = replace(
+            weather.config,
+            drain_timeout_s=10,
+            in_flight_max=2_000,
+            in_flight_per_destination_max=200,
+            parked_per_destination_max=1_000,
+            unrecorded_max=10_000,
+        )
+        weather.receivers = {"quick": 0.5, "slow": 0.5}
         return
     level = {"fair": 1, "rough": 2, "terrible": 4}[weather.mood]
     if random.random() < 0.6:

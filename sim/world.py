@@ -46,6 +46,7 @@ class World:
         )
         self.ledger = Ledger(
             self.schedule,
+            calm=weather.mood == "calm",
             strict_clocks=not (weather.steps or weather.takeover or weather.nodes > 1),
             unaware_us_max=_unaware_us_max(weather),
         )
@@ -71,6 +72,7 @@ class World:
         self._clocks: dict[str, SimClock] = {}
         self._healed = False
         self._machines = MACHINES[: weather.nodes]
+        self._asking: list[asyncio.Task[None]] = []
 
     @property
     def violation(self) -> Violation | None:
@@ -295,6 +297,7 @@ class World:
             (self._freeze, weather.freezes),
             (self._step, weather.steps),
             (self._cut, weather.cuts),
+            (self._drain, weather.drains),
         ):
             for _ in range(count):
                 self.loop.call_later(self._moment(whole_s), kind)
@@ -360,6 +363,32 @@ class World:
         if process.loop.state == "frozen":
             self.ledger.note(process.name, "resumed")
             process.loop.resume()
+
+    def _drain(self) -> None:
+        """Somebody has a node hand its shards over, asking any node; later it takes part again."""
+        serving = self._alive()
+        if self._healed or not serving:
+            return
+        chaos = self._chaos
+        machine, asked = chaos.choice(self._machines), chaos.choice(serving)
+        self._ask_to_drain(asked, machine, undo=False)
+        self.loop.call_later(1 + 30 * chaos.random(), self._undrain, machine)
+
+    def _undrain(self, machine: str) -> None:
+        # It may have died since, and an order that was lost would keep it away for good.
+        for process in self.processes:
+            if process.machine == machine and process.serves:
+                self._ask_to_drain(process, machine, undo=True)
+
+    def _ask_to_drain(self, asked: Process, machine: str, *, undo: bool) -> None:
+        self.ledger.note(asked.name, "asked", "undo drain" if undo else "drain", machine)
+
+        async def ask() -> None:
+            await asked.request(
+                lambda service: service.drain_node(machine, undo=undo), client=self.loop
+            )
+
+        self._asking.append(self.loop.create_task(ask()))
 
     def _cut(self) -> None:
         """A machine can reach the others no more, or the database, or neither."""
@@ -431,7 +460,7 @@ def _unaware_us_max(weather: Weather) -> int | None:
         return None
     if weather.thefts:
         return 70_000_000  # The thief tells nobody: it is found when owners are checked.
-    return weather.config.member_timeout_s * 1_000_000 + 10_000_000
+    return 8_000_000
 
 
 class _Log(logging.Handler):
