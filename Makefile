@@ -20,11 +20,11 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 run: $(READY) ## start a server to try things with: SQLite in ./.duetime, loopback only
 	@exec $(BIN)/duetime dev
 
-up: $(READY) ## start a database server to try things with: STORE=postgresql or postgresql-18
-	@$(BIN)/python -m scripts.servers up $(STORE)
+up: $(READY) ## start a server to try things with: STORE=postgresql or postgresql-18, or SERVER=etcd
+	@$(BIN)/python -m scripts.servers up $(STORE)$(SERVER)
 
 down: $(READY) ## stop the server that `make up` started, and delete its data
-	@$(BIN)/python -m scripts.servers down $(STORE)
+	@$(BIN)/python -m scripts.servers down $(STORE)$(SERVER)
 
 test: $(READY) ## run the quick suite, which needs no servers, then the stores that need quick ones
 	@rm -f $(STORES)

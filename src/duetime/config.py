@@ -231,8 +231,8 @@ class Config(Struct, frozen=True, kw_only=True):
     membership_url: Annotated[
         str | None,
         Meta(
-            description="Where nodes meet: `etcd://host:port[,host:port]`; without it, in the"
-            " database."
+            description="Where nodes meet: `etcd://host:port[,host:port]` or `etcds://…`, see"
+            " [etcd](operations/etcd.md); without it, in the database."
         ),
     ] = None
     heartbeat_interval_s: Annotated[
@@ -244,7 +244,8 @@ class Config(Struct, frozen=True, kw_only=True):
             ge=3,
             le=600,
             description="A node that has not said so for this long is dead: others take its"
-            " shards. It stops firing by itself after three quarters of it.",
+            " shards. It stops firing by itself after three quarters of it. With `MEMBERSHIP_URL`"
+            " it is the longest that a beat may take.",
         ),
     ] = 4
     clock_skew_s_max: Annotated[

@@ -26,6 +26,8 @@ from msgspec.structs import replace
 from duetime import logs
 from duetime.clock import SystemClock
 from duetime.cluster.handshake import shared_secret
+from duetime.cluster.meeting import membership_from_url
+from duetime.cluster.membership import Membership
 from duetime.cluster.tcp import TcpPeers
 from duetime.config import Config
 from duetime.delivery.client import IDLE_CONNECTIONS_MAX
@@ -36,6 +38,7 @@ from duetime.http.app import create_app
 from duetime.http.protocol import Protocol
 from duetime.listening import bind, url_of
 from duetime.node import Node
+from duetime.store import Store
 from duetime.stores import store_from_url
 from duetime.workers import Supervisor, Worker
 
@@ -81,12 +84,7 @@ def serve_with_workers(config: Config, count: int, work: Callable[[Config, Worke
 
     `work` is called in each worker's process, with the settings that are its own.
     """
-    store = store_from_url(config.database_url)
-    if not store.traits.shared:
-        raise ConfigError(
-            f"--workers needs a database that several processes can share;"
-            f" {store.traits.name} serves one at a time"
-        )
+    _check_shared(store_from_url(config.database_url), "--workers")
     logs.configure(config.log_level, config.log_format)
     # First unshared, so that it is nobody else's; then kept, so that it stays ours.
     bind(config.host, config.port).close()
@@ -126,7 +124,13 @@ async def _serve(
         response_bytes_max=config.callback_response_bytes_max,
     )
     store = store_from_url(config.database_url)
-    node = Node(config, store, carrier, peers=_peers(config) if store.traits.shared else None)
+    node = Node(
+        config,
+        store,
+        carrier,
+        membership=_membership(config, store),
+        peers=_peers(config) if store.traits.shared else None,
+    )
 
     def on_listening() -> None:
         url = url_of(bound)
@@ -166,6 +170,23 @@ def _peers(config: Config) -> TcpPeers:
         advertise=config.cluster_advertise,
         secret=shared_secret(config.cluster_secret, api_key=config.api_key),
     )
+
+
+def _membership(config: Config, store: Store) -> Membership | None:
+    if config.membership_url is None:
+        return None
+    _check_shared(store, "MEMBERSHIP_URL")
+    return membership_from_url(
+        config.membership_url, cluster=config.cluster_name, clock=SystemClock()
+    )
+
+
+def _check_shared(store: Store, who: str) -> None:
+    if not store.traits.shared:
+        raise ConfigError(
+            f"{who} needs a database that several processes can share;"
+            f" {store.traits.name} serves one at a time"
+        )
 
 
 class _HttpServer(uvicorn.Server):

@@ -15,6 +15,8 @@ class Proxy:
         self._clients: set[asyncio.StreamWriter] = set()
         self.swallows_answers = False
         """Whether what the server says is lost on the way."""
+        self.refuses = False
+        """Whether further connections are broken at once."""
 
     async def __aenter__(self) -> "Proxy":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -38,6 +40,9 @@ class Proxy:
             client.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            writer.transport.abort()
+            return
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
         self._clients.add(writer)
         for task in (

@@ -14,11 +14,11 @@ import msgspec
 
 from duetime.clock import Clock
 from duetime.cluster.membership import Member
+from duetime.cluster.trust import TRUSTED_SHARE
 from duetime.errors import NodeNameTaken, StoreUnavailable
 from duetime.store import Document, Store
 
 KIND = "node"
-TRUSTED_SHARE = 0.75  # Of the time after which a node is dead; the rest is for clocks that drift.
 FORGOTTEN_AFTER = 15  # So many times that, and a dead node's document is deleted.
 
 _decode = msgspec.json.Decoder(Member).decode
