@@ -10,6 +10,8 @@ import asyncio
 import logging
 from math import inf
 
+from msgspec.structs import replace
+
 from duetime.cluster.alone import NOBODY_ELSE
 from duetime.cluster.heartbeat import Heartbeats
 from duetime.cluster.hints import Hint, NamespacesChanged, ShardsReleased
@@ -55,6 +57,7 @@ class Coordinator:
         self._by_owner: dict[str, Member] = {}
         self._rows: dict[int, ShardRow] = {}
         self._wanted: list[str | None] = []
+        self._founder = ""
         self._moves = 0
         self._draining = self._joined = False
         self._gives_way = False  # Asked for by people, who can undo it.
@@ -72,7 +75,8 @@ class Coordinator:
     async def join(self) -> None:
         """Become known to the others. `RefusedStart` if this is not the place to."""
         home = self._home
-        await check_cluster(home.store, home.config.cluster_name)
+        name = home.config.cluster_name
+        self._founder = await check_cluster(home.store, name, owner=home.me.owner)
         if self._peers is not None:
             self._peers.on_message = self._heard
         await self._membership.join(self._describe())
@@ -290,7 +294,8 @@ class Coordinator:
         self._look_again()
 
     def _describe(self) -> Member:
-        return self._home.describe(draining=self._unfit, skew_ms=self._skew.ms, moves=self._moves)
+        me = self._home.describe(draining=self._unfit, skew_ms=self._skew.ms, moves=self._moves)
+        return replace(me, founder=self._founder)
 
     @property
     def _unfit(self) -> bool:

@@ -47,8 +47,8 @@ class EtcdMembership:
         self._ttl_s = address.ttl_s
         self.interval_s = min(INTERVAL_S_MAX, self._ttl_s / BEATS_PER_TTL)
         self.trust_s = self._ttl_s * TRUSTED_SHARE
-        # Quoted, so that no cluster's name begins another one's keys.
-        self._prefix = f"/duetime/{quote(cluster, safe='')}/nodes/".encode()
+        self._cluster = cluster
+        self._prefix = b""
         self._gateway = Gateway(address, attempt_s=self.interval_s)
         self._clock = clock
         self._roll = Roll(ttl_s=self._ttl_s, deaf_s=self._ttl_s / 2)
@@ -63,6 +63,9 @@ class EtcdMembership:
     async def join(self, me: Member) -> None:
         self._gateway.open()
         self._me = me.name
+        # Quoted, so that no cluster's keys begin as another one's do.
+        cluster, founder = quote(self._cluster, safe=""), quote(me.founder, safe="")
+        self._prefix = f"/duetime/{cluster}/{founder}/nodes/".encode()
         before: KeyValue | None = None
         while True:
             await self._read()
