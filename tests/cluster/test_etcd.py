@@ -2,9 +2,8 @@
 
 import asyncio
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -13,14 +12,13 @@ import pytest
 import trustme
 from msgspec.structs import replace
 from scripts.servers import Etcd
-from scripts.servers.base import shared_folder
-from scripts.servers.etcd import trio
 
 from duetime.cluster.etcd import EtcdMembership
 from duetime.cluster.etcd import gateway as gateway_module
 from duetime.cluster.membership import Member
 from duetime.errors import StoreError, StoreUnavailable
 from tests.cluster.meetings import CLOCK, member
+from tests.etcds import etcd_of, own_etcd, three
 from tests.servers import Servers
 from tests.stores.proxy import Proxy
 
@@ -33,12 +31,8 @@ Joined = Callable[..., "Joining"]
 
 
 @pytest.fixture
-def server(servers: Servers) -> Iterator[Etcd]:
-    server = servers.daemon("etcd")
-    assert isinstance(server, Etcd)
-    yield server
-    if server.pid is None:
-        server.start()
+def server(servers: Servers) -> Etcd:
+    return etcd_of(servers)
 
 
 class Joining:
@@ -88,33 +82,6 @@ async def waiting(membership: EtcdMembership) -> AsyncIterator["asyncio.Task[Non
 async def soon(task: "asyncio.Task[None]") -> None:
     async with asyncio.timeout(WAIT_S_MAX):
         await task
-
-
-@contextmanager
-def own_etcd(servers: Servers, **settings: str) -> Iterator[Etcd]:
-    """One that other tests do not use. Settings have `_` for `-`."""
-    servers.daemon("etcd")  # Or the test is skipped.
-    folder = Path(tempfile.mkdtemp(prefix="test-etcd-", dir=shared_folder()))
-    server = Etcd(folder, {name.replace("_", "-"): value for name, value in settings.items()})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.delete()
-
-
-@contextmanager
-def three(servers: Servers) -> Iterator[list[Etcd]]:
-    """Members of one etcd."""
-    servers.daemon("etcd")
-    folder = Path(tempfile.mkdtemp(prefix="test-etcd-", dir=shared_folder()))
-    members = trio(folder)
-    try:
-        yield members
-    finally:
-        for each in members:
-            each.delete()
-        folder.rmdir()
 
 
 async def refusal(url: str) -> str:

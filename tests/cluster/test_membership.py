@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from scripts.servers import Etcd
 
 from duetime.cluster.membership import Member
 from duetime.errors import NodeNameTaken, StoreError
 from tests.cluster.meetings import CLOCK, Meeting, Way, meeting, member
+from tests.etcds import etcd_of
 from tests.servers import Servers
 
 WAIT_S_MAX = 30.0
@@ -21,12 +21,7 @@ BUSY_S = 3.0  # What a loaded machine may add.
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.server)])
 async def place(request: Any, servers: Servers, tmp_path: Path) -> AsyncIterator[Meeting]:
-    def etcd() -> Etcd:
-        server = servers.daemon("etcd")
-        assert isinstance(server, Etcd)
-        return server
-
-    async with meeting(request.param, etcd, tmp_path) as place:
+    async with meeting(request.param, lambda: etcd_of(servers), tmp_path) as place:
         yield place
 
 
