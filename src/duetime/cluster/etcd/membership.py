@@ -184,7 +184,7 @@ class EtcdMembership:
         return self._prefix + self._me.encode()
 
     def _name(self, found: KeyValue) -> str:
-        return found.key.removeprefix(self._prefix).decode()
+        return found.key.removeprefix(self._prefix).decode(errors="replace")
 
     # -- what is heard ------------------------------------------------------------------
 
