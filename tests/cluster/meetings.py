@@ -20,7 +20,7 @@ from tests.stores.proxy import Proxy
 
 CLOCK = SystemClock()
 HEARTBEAT_S, HEARTBEATS_DEAD_S = 0.1, 0.5
-TTL_S = 2
+TTL_S = 3
 
 
 class Way(Protocol):

@@ -20,7 +20,7 @@ from tests.cluster.nodes import Cluster, cluster, connection, new, share_all, un
 from tests.etcds import etcd_of, three
 from tests.servers import Servers
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _clusters = count(1)
 
