@@ -119,13 +119,20 @@ class Operations:
         _debug("timer created", timer)
 
     async def put_again(self, shard: Shard, timer: Timer) -> None:
-        """The same, where it may have been done before: then it is not done twice."""
+        """The same, where it may have been done before: then it is not done twice.
+
+        Where no history is kept, what is due by now may have fired and be gone, and nobody can
+        tell: `Unavailable`, rather than that it fires again.
+        """
         uuid = timer.uuid
         scope = await self.namespace(timer.namespace)
         await shard.hold(uuid)
         generation = shard.generation
         try:
             is_done = await self._was_put(shard, timer, scope)
+            forgets = scope.history_retention_s == 0
+            if not is_done and forgets and timer.execute_at <= self._clock.now():
+                raise Unavailable(UNKNOWN)
         except BaseException:
             shard.release(uuid)
             raise
