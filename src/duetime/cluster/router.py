@@ -14,7 +14,8 @@ has taken the shard over since, is asked `again` and goes by what it finds:
 - *update* sets the same values once more.
 
 Where what is found leaves open whether it was done (an update finds the timer finished: before
-it, or after? a put finds another timer), the caller is told that the outcome is not known.
+it, or after? a put finds another timer, or nothing where no history is kept), the caller is
+told that the outcome is not known.
 """
 
 import asyncio
