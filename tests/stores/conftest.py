@@ -1,9 +1,10 @@
 from typing import Any
 
 import pytest
-from scripts.servers import Postgresql
+from scripts.servers import Mongodb, Postgresql
 
 from tests.servers import Servers, params_of
+from tests.stores.mongodb_database import MongoDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
 
@@ -24,3 +25,22 @@ def postgres(module_database: PostgresDatabase) -> PostgresDatabase:
     """A database without rows, shared by the tests of a module one after the other."""
     module_database.empty()
     return module_database
+
+
+@pytest.fixture(scope="session", params=params_of("mongodb"))
+def mongodb_server(request: Any, servers: Servers) -> Mongodb:
+    server = servers.get(request.param)
+    assert isinstance(server, Mongodb)
+    return server
+
+
+@pytest.fixture(scope="module")
+def mongodb_of_module(request: Any, mongodb_server: Mongodb) -> MongoDatabase:
+    return MongoDatabase(mongodb_server, request.module.__name__.rpartition(".")[2])
+
+
+@pytest.fixture
+def mongodb(mongodb_of_module: MongoDatabase) -> MongoDatabase:
+    """A database without rows, shared by the tests of a module one after the other."""
+    mongodb_of_module.empty()
+    return mongodb_of_module
