@@ -25,6 +25,7 @@ class MongoDatabase:
         self.url = server.new_url(name)
         self.server = server
         self.name = name
+        self._met = 0
 
     def handle(self) -> Store:
         return MongoStore(self.url)
@@ -37,10 +38,15 @@ class MongoDatabase:
         with MongoClient[dict[str, Any]](self.server.root_url) as client, pymongo.timeout(WAIT_S):
             return client[database].command(command)
 
-    def fail(self, failpoint: str, mode: Any, **data: Any) -> int:
-        """Set one of the server's own points of failure; how often it was met so far."""
+    def fail(self, failpoint: str, mode: Any, **data: Any) -> None:
+        """Set one of the server's own points of failure."""
         command = {"configureFailPoint": failpoint, "mode": mode, "data": data}
-        return int(self.ask(command)["count"])
+        self._met = int(self.ask(command)["count"])
+
+    def wait_for(self, failpoint: str) -> None:
+        """Until it is met, since it was set."""
+        wait = {"waitForFailPoint": failpoint, "timesEntered": self._met + 1}
+        self.ask(wait | {"maxTimeMS": WAIT_S * 1000})
 
     def empty(self) -> None:
         """As new, its schema up to date."""
@@ -50,6 +56,7 @@ class MongoDatabase:
             await store.open()
             await store.close()
 
+        self.ask({"killAllSessions": []})  # What a test gave up on would be in the way.
         asyncio.run(migrate())
         for name in COLLECTIONS:
             everything = [{"q": {}, "limit": 0}]
@@ -61,15 +68,10 @@ class HoldBeforeWrite:
 
     def __init__(self, database: MongoDatabase) -> None:
         self._database = database
-        self._met = database.fail(INSERTING, "alwaysOn", nss=f"{database.name}.timers")
+        database.fail(INSERTING, "alwaysOn", nss=f"{database.name}.timers")
 
     async def reached(self) -> None:
-        wait = {
-            "waitForFailPoint": INSERTING,
-            "timesEntered": self._met + 1,
-            "maxTimeMS": WAIT_S * 1000,
-        }
-        await asyncio.to_thread(self._database.ask, wait)
+        await asyncio.to_thread(self._database.wait_for, INSERTING)
 
     def release(self) -> None:
         self._database.fail(INSERTING, "off")

@@ -99,6 +99,7 @@ class Connection:
         self._calls += 1
         try:
             with pymongo.timeout(self._address.call_s_max):
+                await self._find_server(client)
                 async with client.start_session(snapshot=snapshot) as session:
                     if self._seen is not None and not snapshot:
                         session.advance_operation_time(self._seen)
@@ -122,11 +123,18 @@ class Connection:
         begun = monotonic()
 
         async def attempt(session: AsyncClientSession) -> T:
+            await self._find_server(session.client)
             if monotonic() - begun > ABANDONED_S:
                 await self._end_abandoned(session.client)
             return await work(session)
 
         return await self.do(lambda session: session.with_transaction(attempt))
+
+    async def _find_server(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        """Without one, a call would wait for as long as all of it may take."""
+        if not client.topology_description.has_writable_server():
+            with pymongo.timeout(self._address.search_s_max):
+                await client.admin.command("ping")
 
     async def _end_abandoned(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         """End the transactions of processes that died in the middle of a write.
@@ -156,4 +164,4 @@ async def bulk(
     try:
         return await session.client.bulk_write(operations, session=session, verbose_results=verbose)
     except ClientBulkWriteException as error:
-        raise unwrapped(error) from error
+        raise unwrapped(error) from None

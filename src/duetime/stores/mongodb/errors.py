@@ -11,7 +11,6 @@ from pymongo.errors import (
     ClientBulkWriteException,
     ConfigurationError,
     ConnectionFailure,
-    DocumentTooLarge,
     OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
@@ -59,13 +58,17 @@ _UNAVAILABLE = {
 def unwrapped(error: ClientBulkWriteException) -> PyMongoError:
     """What went wrong with the first of its operations, or with all of them.
 
-    As the driver raises it, it lacks the labels that say whether to try again.
+    As the driver raises it, it lacks the labels that say whether to try again, and it quotes
+    the operation, payload and all.
     """
     if isinstance(error.error, PyMongoError):
         return error.error
     several: list[Any] = [error.error, *(error.write_errors or ())]
     first: dict[str, Any] = next(filter(None, several), {})
-    return OperationFailure(first.get("errmsg", ""), first.get("code"), first)
+    facts: dict[str, Any] = {
+        name: first[name] for name in ("codeName", "errorLabels") if name in first
+    }
+    return OperationFailure("an operation was refused", first.get("code"), facts)
 
 
 def translated(error: Exception, database: str) -> StoreError:
@@ -83,10 +86,8 @@ def translated(error: Exception, database: str) -> StoreError:
             return StoreUnavailable(f"{database}: {known} ({error.code})")
         name = (error.details or {}).get("codeName") or type(error).__name__
         return StoreError(f"{database}: it refuses a statement ({name}, {error.code})")
-    if isinstance(error, DocumentTooLarge):
-        return StoreError(f"{database}: a timer is larger than the 16 MB that it can hold")
     if isinstance(error, bson.errors.BSONError | msgspec.MsgspecError):
-        return StoreError(f"{database}: a row cannot be read ({type(error).__name__})")
+        return StoreError(f"{database}: a row cannot be read or written ({type(error).__name__})")
     if isinstance(error, ConnectionFailure):
         reason = _TIME if error.timeout else "the connection was lost"
         return StoreUnavailable(f"{database}: {reason}")

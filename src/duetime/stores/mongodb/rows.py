@@ -1,5 +1,6 @@
 """Timers as BSON documents, and back: the columns of the unified table as fields."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from bson import Binary, MaxKey
@@ -18,8 +19,7 @@ from duetime.stores.sql.rows import (
 
 Document = dict[str, Any]
 
-_KEY = ("shard_id", "row_type", "timer_execute_at", "timer_uuid")
-_INSTANTS = ("timer_execute_at", "timer_created_at")
+_KEY_COLUMNS = 5  # Shard, instant, uuid, namespace and id come first.
 
 
 def shard_key(shard: int) -> Document:
@@ -37,17 +37,23 @@ def binary(uuid: bytes) -> Binary:
 
 
 def timer_document(timer: Timer) -> Document:
-    fields = dict(zip(TIMER_COLUMNS, timer_row(timer), strict=True))
-    return _document(fields, timer_key(timer.shard, timer.cursor))
+    return {
+        "_id": timer_key(timer.shard, timer.cursor),
+        "timer_namespace": timer.namespace,
+        "timer_id": timer.id,
+    } | _fields(timer_row(timer)[_KEY_COLUMNS:])
 
 
 def history_document(entry: Finished) -> Document:
     *row, at, status = history_row(entry)
-    fields = dict(zip(TIMER_COLUMNS, row, strict=True))
-    key = history_key(entry.timer.namespace, entry.timer.id) | {"finished_at": DatetimeMS(at)}
-    fields["timer_execute_at"] = DatetimeMS(entry.timer.execute_at)
-    fields["timer_uuid"] = binary(entry.timer.uuid)
-    return _document(fields, key) | {"finished_status": status}
+    timer = entry.timer
+    return {
+        "_id": history_key(timer.namespace, timer.id) | {"finished_at": DatetimeMS(at)},
+        "shard_id": timer.shard,
+        "timer_execute_at": DatetimeMS(timer.execute_at),
+        "timer_uuid": binary(timer.uuid),
+        "finished_status": status,
+    } | _fields(row[_KEY_COLUMNS:])
 
 
 def history_key(namespace: str, id: str) -> Document:
@@ -64,7 +70,7 @@ def history_of(key: Key) -> Document:
 def timer_of(document: Document) -> Timer:
     """The timer of a row of either collection."""
     fields = document | document["_id"]
-    for name in _INSTANTS:
+    for name in ("timer_execute_at", "timer_created_at"):
         fields[name] = int(fields[name])
     fields["timer_uuid"] = bytes(fields["timer_uuid"])
     return timer_from(*map(fields.get, TIMER_COLUMNS))
@@ -80,13 +86,17 @@ def weight(timer: Timer) -> int:
 
 
 def _key(shard: int, row_type: int, cursor: Cursor) -> Document:
-    place = (DatetimeMS(cursor.execute_at), binary(cursor.uuid))
-    return dict(zip(_KEY, (shard, row_type, *place), strict=True))
-
-
-def _document(fields: Document, key: Document) -> Document:
-    """What is null is left out."""
-    fields["timer_created_at"] = DatetimeMS(fields["timer_created_at"])
-    return {"_id": key} | {
-        name: value for name, value in fields.items() if value is not None and name not in key
+    return {
+        "shard_id": shard,
+        "row_type": row_type,
+        "timer_execute_at": DatetimeMS(cursor.execute_at),
+        "timer_uuid": binary(cursor.uuid),
     }
+
+
+def _fields(values: Sequence[Any]) -> Document:
+    """What is no part of a key, without what is null."""
+    pairs = zip(TIMER_COLUMNS[_KEY_COLUMNS:], values, strict=True)
+    fields = {name: value for name, value in pairs if value is not None}
+    fields["timer_created_at"] = DatetimeMS(fields["timer_created_at"])
+    return fields

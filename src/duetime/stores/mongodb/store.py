@@ -21,6 +21,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
+from duetime.errors import StoreError
 from duetime.model import CURSOR_MAX, Cursor, Finished, Lease, Timer
 from duetime.store import (
     Batch,
@@ -46,6 +47,7 @@ R = TypeVar("R")
 WRITES_IN_FLIGHT_MAX = 4
 WRITE_BYTES_MAX = 32 * 1024 * 1024
 DUE_BYTES_MAX = 64 * 1024 * 1024
+TIMER_BYTES_MAX = 15 * 1024 * 1024  # Of payload and metadata; 1 MiB is left for all else.
 PAGE_BYTES_MAX = 4 * 1024 * 1024
 READS_IN_FLIGHT_MAX = 4
 GROUPS_MAX = 100  # Of keys, to a query.
@@ -138,7 +140,7 @@ class MongoStore:
 
     async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
         lost: frozenset[int] = frozenset()
-        for piece in _pieces(batches):
+        for piece in list(_pieces(batches)):
             lost |= await self._write(piece)
         return lost
 
@@ -388,8 +390,11 @@ def _pieces(batches: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
     piece: list[Batch] = []
     room = WRITE_BYTES_MAX
     for batch in batches:
-        weight = sum(map(rows.weight, batch.puts))
-        weight += sum(rows.weight(entry.timer) for entry in batch.finished)
+        timers = [*batch.puts, *(entry.timer for entry in batch.finished)]
+        weights = list(map(rows.weight, timers))
+        if max(weights, default=0) > TIMER_BYTES_MAX:
+            raise StoreError("a timer is too large for MongoDB: a document holds 16 MB at most")
+        weight = sum(weights)
         if piece and weight > room:
             yield piece
             piece, room = [], WRITE_BYTES_MAX

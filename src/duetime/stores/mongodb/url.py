@@ -19,9 +19,9 @@ FORM = "mongodb://user:password@host:27017/database"
 POOL_SIZE_MIN = 4
 DEFAULTS: dict[str, Any] = {
     "maxPoolSize": 16,
-    "serverSelectionTimeoutMS": 5_000,  # Most elections are over by then.
     "connectTimeoutMS": 5_000,
 }
+SEARCH_S_DEFAULT = 5.0  # Most elections are over by then.
 CALL_S_DEFAULT, CALL_S_MIN, CALL_S_MAX = 30.0, 1.0, 3_600.0
 
 
@@ -35,6 +35,8 @@ class Address(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     """For the driver, beside the URL."""
     pool_size: int
+    search_s_max: float
+    """How long a server that takes writes is waited for: `serverSelectionTimeoutMS`."""
     call_s_max: float
     """How long a call may take: `timeoutMS`."""
 
@@ -71,6 +73,7 @@ def parse(url: str) -> Address:
         database=found["database"],
         options=options,
         pool_size=pool_size,
+        search_s_max=given.get("serverselectiontimeoutms", SEARCH_S_DEFAULT),
         call_s_max=call_s_max,
     )
 
