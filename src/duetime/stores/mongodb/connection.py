@@ -11,10 +11,11 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ClientBulkWriteException, OperationFailure
+from pymongo.read_concern import ReadConcern
 from pymongo.results import ClientBulkWriteResult
 
 from duetime.errors import StoreError, StoreUnavailable
-from duetime.stores.mongodb.errors import DRIVER_ERRORS, translated, unwrapped
+from duetime.stores.mongodb.errors import DRIVER_ERRORS, UNAUTHORIZED, translated, unwrapped
 from duetime.stores.mongodb.url import Address
 
 T = TypeVar("T")
@@ -126,7 +127,13 @@ class Connection:
             await self._find_server(session.client)
             if monotonic() - begun > ABANDONED_S:
                 await self._end_abandoned(session.client)
-            return await work(session)
+            try:
+                return await work(session)
+            except DRIVER_ERRORS:
+                if session.in_transaction:  # The driver would look for a lost server much longer.
+                    with pymongo.timeout(self._address.search_s_max):
+                        await session.abort_transaction()
+                raise
 
         return await self.do(lambda session: session.with_transaction(attempt))
 
@@ -147,14 +154,16 @@ class Connection:
             "appName": APP,
             "transaction.timeInactiveMicros": {"$gt": ABANDONED_S * 1_000_000},
         }
+        admin = client.admin.with_options(read_concern=ReadConcern("local"))
         try:
             own = {"$currentOp": {"allUsers": False, "idleSessions": True}}
-            async with await client.admin.aggregate([own, {"$match": idle}]) as operations:
-                sessions = [{"id": operation["lsid"]["id"]} async for operation in operations]
+            found = await admin.aggregate([own, {"$match": idle}])
+            sessions = [{"id": operation["lsid"]["id"]} async for operation in found]
             if sessions:
-                await client.admin.command("killSessions", sessions)
-        except OperationFailure:
-            pass  # Where this is not allowed, the server's minute has to pass.
+                await admin.command("killSessions", sessions)
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:  # Then the server's minute has to pass.
+                raise
 
 
 async def bulk(

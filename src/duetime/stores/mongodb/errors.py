@@ -20,6 +20,7 @@ from duetime.errors import StoreError, StoreUnavailable
 
 DRIVER_ERRORS = (PyMongoError, bson.errors.BSONError, msgspec.MsgspecError)
 DUPLICATE_KEY = 11000
+UNAUTHORIZED = 13
 
 _CONFLICT = "other writes were in its way"
 _NO_PRIMARY = "it is not the primary any more"
@@ -28,7 +29,7 @@ _TIME = "it did not answer in time"
 _REFUSES = "it refuses this user or password"
 _UNAVAILABLE = {
     11: _REFUSES,
-    13: "this user lacks a right",
+    UNAUTHORIZED: "this user lacks a right",
     18: _REFUSES,
     24: "a lock was not to be had in time",
     50: _TIME,
