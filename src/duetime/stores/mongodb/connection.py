@@ -10,7 +10,7 @@ from bson import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import ClientBulkWriteException, OperationFailure
+from pymongo.errors import ClientBulkWriteException, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.results import ClientBulkWriteResult
 
@@ -23,6 +23,8 @@ Work = Callable[[AsyncClientSession], Awaitable[T]]
 
 WIRE_VERSION_MIN = 25  # MongoDB 8.0, the first that writes to two collections in one command.
 ABANDONED_S = 2
+COMMIT_PAUSE_S = 0.05
+UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
 APP = "duetime"
 FIXED: dict[str, Any] = {
     "appname": APP,
@@ -116,11 +118,8 @@ class Connection:
             self._idle.set()
 
     async def transact(self, work: Work[T]) -> T:
-        """Run `work` in a transaction, and again as long as others are in its way.
-
-        The driver repeats it, and a commit of which nobody knows whether it took effect, with
-        pauses, until the call has taken as long as it may.
-        """
+        """Run `work` in a transaction, and again as long as others are in its way: until the
+        call has taken as long as it may, or no server is found."""
         begun = monotonic()
 
         async def attempt(session: AsyncClientSession) -> T:
@@ -128,14 +127,29 @@ class Connection:
             if monotonic() - begun > ABANDONED_S:
                 await self._end_abandoned(session.client)
             try:
-                return await work(session)
+                answer = await work(session)
+                if session.in_transaction:
+                    await self._commit(session, until=begun + self._address.call_s_max)
             except DRIVER_ERRORS:
                 if session.in_transaction:  # The driver would look for a lost server much longer.
                     with pymongo.timeout(self._address.search_s_max):
                         await session.abort_transaction()
                 raise
+            return answer
 
         return await self.do(lambda session: session.with_transaction(attempt))
+
+    async def _commit(self, session: AsyncClientSession, *, until: float) -> None:
+        """Ask for it again while nobody knows whether it took effect: the server knows."""
+        while True:
+            try:
+                with pymongo.timeout(self._address.search_s_max):
+                    return await session.commit_transaction()
+            except PyMongoError as error:
+                if not error.has_error_label(UNKNOWN_COMMIT) or monotonic() > until:
+                    raise
+                await asyncio.sleep(COMMIT_PAUSE_S)
+                await self._find_server(session.client)
 
     async def _find_server(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         """Without one, a call would wait for as long as all of it may take."""
