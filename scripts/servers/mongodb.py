@@ -6,7 +6,7 @@ import shutil
 import signal
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pymongo
 from pymongo import MongoClient
@@ -38,6 +38,7 @@ class Mongodb(Server):
     name = scheme = "mongodb"
     quick = True
     replica_set = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def fetch(self) -> str:
         return run([*self._program(), "--version"]).splitlines()[0]
@@ -55,6 +56,7 @@ class Mongodb(Server):
             f"--pidfilepath={self._pid_file}",
             "--wiredTigerCacheSizeGB=0.25",
             "--setParameter=enableTestCommands=1",
+            *self.options,
         ]
         if self.replica_set:
             command += ["--replSet=rs0", f"--keyFile={self.folder / 'key'}"]

@@ -70,6 +70,9 @@ def _statements(commands: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found += [{it: command[it]} | kept for it in ("find", "aggregate") if it in command]
         rows = command.get("deletes", ())
         found += [{"delete": command["delete"], "deletes": [row]} for row in rows]
+        if "findAndModify" in command:
+            change = {"q": command["query"], "u": command["update"]}
+            found.append({"update": command["findAndModify"], "updates": [change]})
         for row in command.get("ops", ()):
             collection = command["nsInfo"][next(iter(row.values()))]["ns"].partition(".")[2]
             change = {"q": row.get("filter")}
@@ -120,7 +123,7 @@ A_WRITE = batch(
         (lambda store: store.due([DueRead(2, Cursor(NOW + 5, bytes(16)), NOW + 9, 15)]), [ID], 16),
         (lambda store: store.get([Key(2, "default", "2-7"), Key(2, "default", "x")]), [LOOKUP], 4),
         (lambda store: store.outcomes([Key(2, "default", "2-7")]), [ID], 2),
-        (lambda store: store.claim([2], owner="node-b", at=NOW), [ID, ID], 2),
+        (lambda store: store.claim([2], owner="node-b", at=NOW), [ID], 1),
         (lambda store: store.release([Lease(2, 1, "node-a")]), [ID], 1),
         (lambda store: store.shards(), [SHARD], SHARDS + 1),
         (lambda store: store.purge("default", before=NOW + 60, limit=10), [PURGE, ID], 21),

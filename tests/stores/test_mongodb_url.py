@@ -32,6 +32,11 @@ def test_what_is_said_is_the_drivers_to_read() -> None:
     assert (address.pool_size, address.search_s_max, address.call_s_max) == (8, 0.7, 2.0)
 
 
+def test_an_srv_record_has_options_of_its_own() -> None:
+    url = "mongodb+srv://u:p@db.example/timers?srvServiceName=timers&retryWrites=true&w=majority"
+    assert parse(url).url == url
+
+
 @pytest.mark.parametrize("pool_size", [4, 5, 16, 1_000])
 def test_writes_and_lists_together_leave_connections_for_reads(pool_size: int) -> None:
     store = store_from_url(f"mongodb://db.example/timers?maxPoolSize={pool_size}")

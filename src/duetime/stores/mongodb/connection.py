@@ -124,8 +124,6 @@ class Connection:
 
         async def attempt(session: AsyncClientSession) -> T:
             await self._find_server(session.client)
-            if monotonic() - begun > ABANDONED_S:
-                await self._end_abandoned(session.client)
             try:
                 answer = await work(session)
                 if session.in_transaction:
@@ -151,6 +149,20 @@ class Connection:
                 await asyncio.sleep(COMMIT_PAUSE_S)
                 await self._find_server(session.client)
 
+    async def insist(self, session: AsyncClientSession, work: Work[T]) -> T:
+        """Run `work`, one statement that waits where a transaction is in its way. What stays
+        there was left by a process that died in the middle of a write."""
+        until = monotonic() + self._address.call_s_max
+        while True:
+            try:
+                with pymongo.timeout(ABANDONED_S):
+                    return await work(session)
+            except PyMongoError as error:
+                if not error.timeout or monotonic() > until:
+                    raise
+                await self._find_server(session.client)
+                await self._end_abandoned(session.client)
+
     async def _find_server(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         """Without one, a call would wait for as long as all of it may take."""
         if not client.topology_description.has_writable_server():
@@ -158,9 +170,9 @@ class Connection:
                 await client.admin.command("ping")
 
     async def _end_abandoned(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
-        """End the transactions of processes that died in the middle of a write.
+        """End the transactions in which nothing happens any more.
 
-        The server would keep what they hold for a minute. One that is merely slow loses
+        The server would keep what they hold for a minute. A process that is merely slow loses
         nothing: its commit fails, and it begins again with its fence.
         """
         idle = {

@@ -39,6 +39,7 @@ _UNAVAILABLE = {
     134: "it has no majority",
     189: _NO_PRIMARY,
     225: _CONFLICT,
+    246: "it was set up a moment ago and has nothing to list yet",
     251: _CONFLICT,
     261: "it has too many transactions",
     262: _TIME,

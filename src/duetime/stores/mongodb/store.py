@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from bson import MaxKey
 from bson.datetime_ms import DatetimeMS
-from pymongo import DeleteMany, InsertOne, UpdateOne
+from pymongo import DeleteMany, InsertOne, ReturnDocument, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, OperationFailure
@@ -49,7 +49,7 @@ WRITE_BYTES_MAX = 32 * 1024 * 1024
 DUE_BYTES_MAX = 64 * 1024 * 1024
 TIMER_BYTES_MAX = 15 * 1024 * 1024  # Of payload and metadata; 1 MiB is left for all else.
 PAGE_BYTES_MAX = 4 * 1024 * 1024
-READS_IN_FLIGHT_MAX = 4
+SIDE_BY_SIDE_MAX = 8
 GROUPS_MAX = 100  # Of keys, to a query.
 KEYS_MAX = 10_000  # To a removal, which is a document too: at most 16 MB.
 
@@ -91,31 +91,29 @@ class MongoStore:
         return int((await self._connection.hello())["localTime"])
 
     async def claim(self, shards: Sequence[int], *, owner: str, at: int) -> list[Lease]:
-        if not shards:
-            return []
-        keys = [rows.shard_key(shard) for shard in shards]
         change = {
             "$inc": {"shard_version": 1},
             "$set": {"shard_owner_id": owner, "shard_claimed_at": DatetimeMS(at)},
         }
 
-        async def work(session: AsyncClientSession) -> list[Lease]:
-            await bulk(
+        # Each by itself, without a transaction: that would be undone by whoever still writes to
+        # one of them, again and again, where a single statement waits for its moment.
+        async def take(session: AsyncClientSession, shard: int) -> Lease:
+            row = await self._connection.insist(
                 session,
-                [
-                    UpdateOne({"_id": key}, change, upsert=True, namespace=self._timers_name)
-                    for key in keys
-                ],
+                lambda session: self._timers(session).find_one_and_update(
+                    {"_id": rows.shard_key(shard)},
+                    change,
+                    {"shard_version": 1},
+                    upsert=True,
+                    return_document=ReturnDocument.AFTER,
+                    session=session,
+                ),
             )
-            mine = {"_id": {"$in": keys}}
-            found = self._timers(session).find(mine, {"shard_version": 1}, session=session)
-            versions = {
-                row["_id"]["shard_id"]: row["shard_version"]
-                async for row in found.batch_size(len(keys) + 1)
-            }
-            return [Lease(shard, versions[shard], owner) for shard in shards]
+            assert row is not None
+            return Lease(shard, row["shard_version"], owner)
 
-        return await self._connection.transact(work)
+        return await self._side_by_side(take, shards)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         clear = {"$set": {"shard_owner_id": None}}
@@ -307,7 +305,7 @@ class MongoStore:
         async def lane(mine: Sequence[T]) -> list[R]:
             return await self._connection.do(lambda session: _each(work, session, mine))
 
-        lanes = min(READS_IN_FLIGHT_MAX, len(items))
+        lanes = min(SIDE_BY_SIDE_MAX, len(items))
         answers = await asyncio.gather(*[lane(items[first::lanes]) for first in range(lanes)])
         return [answers[number % lanes][number // lanes] for number in range(len(items))]
 

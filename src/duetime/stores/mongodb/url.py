@@ -46,8 +46,6 @@ def parse(url: str) -> Address:
     scheme, _, rest = url.partition("://")
     where, _, query = rest.partition("?")
     hosts, _, database = where.rpartition("@")[2].partition("/")
-    # Of an SRV record the hosts are not known yet; apart from them both schemes are alike.
-    alike = f"mongodb://{rest}"
     try:
         found = parse_uri(f"mongodb://{where}", warn=False)
     except (PyMongoError, ValueError):
@@ -57,9 +55,12 @@ def parse(url: str) -> Address:
             f"must have the form {FORM}, where the user's and the password's / ? # @ : and %"
             " are written %2F %3F %23 %40 %3A and %25"
         )
-    if scheme.lower() == "mongodb+srv" and (":" in hosts or "," in hosts):
-        raise _refused("must have one host and no port, as mongodb+srv://host/database")
-    given = _options(alike, query)
+    if scheme.lower() == "mongodb+srv":
+        if ":" in hosts or "," in hosts:
+            raise _refused("must have one host and no port, as mongodb+srv://host/database")
+        # What the record says is not known yet; but for this, both schemes are alike.
+        query = "&".join(it for it in query.split("&") if not it.lower().startswith("srv"))
+    given = _options(where, query)
     options = {name: value for name, value in DEFAULTS.items() if name.lower() not in given}
     pool_size = given.get("maxpoolsize", DEFAULTS["maxPoolSize"])
     if pool_size < POOL_SIZE_MIN:
@@ -78,12 +79,12 @@ def parse(url: str) -> Address:
     )
 
 
-def _options(url: str, query: str) -> dict[str, Any]:
+def _options(where: str, query: str) -> dict[str, Any]:
     """By their names in lower case, and valid."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            options = parse_uri(url, warn=False)["options"]
+            options = parse_uri(f"mongodb://{where}?{query}", warn=False)["options"]
     except (PyMongoError, ValueError, TypeError, OSError, Warning):
         raise _refused(_problem(query)) from None
     return {name.lower(): value for name, value in options.items()}
