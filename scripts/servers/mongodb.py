@@ -54,7 +54,7 @@ class Mongodb(Server):
             "--bind_ip=127.0.0.1",
             f"--unixSocketPrefix={self.folder}",
             f"--pidfilepath={self._pid_file}",
-            "--wiredTigerCacheSizeGB=0.25",
+            "--wiredTigerCacheSizeGB=0.5",
             "--setParameter=enableTestCommands=1",
             *self.options,
         ]

@@ -218,7 +218,7 @@ async def test_it_is_not_tried_for_ever(mongodb: MongoDatabase, command: str) ->
     ("code", "reason"),
     [
         (13, "this user lacks a right"),
-        (313, "a write is too large for its cache"),
+        (388, "a write is too large for its cache"),
         (14031, "its disk is full"),
     ],
 )

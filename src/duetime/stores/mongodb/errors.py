@@ -44,8 +44,8 @@ _UNAVAILABLE = {
     261: "it has too many transactions",
     262: _TIME,
     290: "a transaction took longer than transactionLifetimeLimitSeconds",
-    313: "a write is too large for its cache",
     334: _REFUSES,
+    388: "a write is too large for its cache",
     8000: _REFUSES,  # What Atlas says.
     10107: _NO_PRIMARY,
     11600: _STOPPING,

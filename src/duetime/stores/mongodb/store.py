@@ -45,7 +45,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 WRITES_IN_FLIGHT_MAX = 4
-WRITE_BYTES_MAX = 32 * 1024 * 1024
+WRITE_BYTES_MAX = 16 * 1024 * 1024
 DUE_BYTES_MAX = 64 * 1024 * 1024
 TIMER_BYTES_MAX = 15 * 1024 * 1024  # Of payload and metadata; 1 MiB is left for all else.
 PAGE_BYTES_MAX = 4 * 1024 * 1024
