@@ -6,10 +6,13 @@ process id. `SERVERS` says which databases there are, `DAEMONS` what else there 
 
 from scripts.servers.base import CannotBeHad, Daemon, Server
 from scripts.servers.etcd import Etcd
+from scripts.servers.mongodb import Mongodb
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
 
-SERVERS: dict[str, type[Server]] = {server.name: server for server in (Postgresql, Postgresql18)}
+SERVERS: dict[str, type[Server]] = {
+    server.name: server for server in (Postgresql, Postgresql18, Mongodb)
+}
 DAEMONS: dict[str, type[Daemon]] = {**SERVERS, Etcd.name: Etcd}
 
-__all__ = ["DAEMONS", "SERVERS", "CannotBeHad", "Daemon", "Etcd", "Postgresql", "Server"]
+__all__ = ["DAEMONS", "SERVERS", "CannotBeHad", "Daemon", "Etcd", "Mongodb", "Postgresql", "Server"]

@@ -19,9 +19,12 @@ class Adapter(NamedTuple):
 
 
 _POSTGRESQL = Adapter("duetime.stores.postgres", "PostgresStore", "postgresql")
+_MONGODB = Adapter("duetime.stores.mongodb", "MongoStore", "mongodb")
 ADAPTERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
+    "mongodb": _MONGODB,
+    "mongodb+srv": _MONGODB,
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
 each one's own module."""
