@@ -5,9 +5,12 @@ process id. `SERVERS` says which there are.
 """
 
 from scripts.servers.base import CannotBeHad, Server
+from scripts.servers.dynamodb import Dynamodb
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
 
-SERVERS: dict[str, type[Server]] = {server.name: server for server in (Postgresql, Postgresql18)}
+SERVERS: dict[str, type[Server]] = {
+    server.name: server for server in (Postgresql, Postgresql18, Dynamodb)
+}
 
-__all__ = ["SERVERS", "CannotBeHad", "Postgresql", "Server"]
+__all__ = ["SERVERS", "CannotBeHad", "Dynamodb", "Postgresql", "Server"]
