@@ -33,6 +33,19 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Whether what was acknowledged outlives the process."""
     shared: bool = False
     """Several processes may have it open side by side, so that nodes can meet in it."""
+    clock_step_ms: int = 1
+    """How finely `now` counts: the database's clock lies at most half of it away."""
+    payload_bytes_max: int | None = None
+    """What a payload may have, and metadata as much again. None: more than is ever allowed."""
+    atomic_rows_max: int | None = None
+    """How many rows of one shard's batch are written at once. A larger batch, or one of heavy
+    payloads, is written in parts, one after the other: each atomic, under the fence, and with
+    all that concerns a timer. If one fails, or the lease is lost before it, `apply` raises
+    `StoreUnavailable`, and the parts before it stay. None: every batch is one."""
+    shard_bytes_max: int | None = None
+    """What the unfinished timers of one shard may have in all. None: as much as there is room."""
+    lists_lag: bool = False
+    """A list may lack what has ended in the last moments. `outcomes` never does."""
 
 
 class Key(NamedTuple):

@@ -22,6 +22,7 @@ _POSTGRESQL = Adapter("duetime.stores.postgres", "PostgresStore", "postgresql")
 ADAPTERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
+    "dynamodb": Adapter("duetime.stores.dynamodb", "DynamoStore", "dynamodb"),
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
 each one's own module."""
