@@ -29,10 +29,11 @@ LAUNCHER = Path(__file__).with_name("DynamodbOnLoopback.java")
 
 
 class Dynamodb(Server):
-    """It keeps its data in a file, so that what it had answered outlives its end."""
+    """It keeps its data in a file, so that what it has answered outlives its end."""
 
     name = scheme = "dynamodb"
     quick = True
+    durable_when_killed = False  # It answers while the file's transaction still ends.
 
     def fetch(self) -> str:
         home = self._home()

@@ -1,9 +1,11 @@
 from typing import Any
 
 import pytest
-from scripts.servers import Postgresql
+from scripts.servers import Dynamodb, Postgresql
 
 from tests.servers import Servers, params_of
+from tests.stores.dynamodb_database import DynamoDatabase
+from tests.stores.dynamodb_database import new_database as new_tables
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
 
@@ -24,3 +26,16 @@ def postgres(module_database: PostgresDatabase) -> PostgresDatabase:
     """A database without rows, shared by the tests of a module one after the other."""
     module_database.empty()
     return module_database
+
+
+@pytest.fixture(scope="session", params=params_of("dynamodb"))
+def dynamodb_server(request: Any, servers: Servers) -> Dynamodb:
+    server = servers.get(request.param)
+    assert isinstance(server, Dynamodb)
+    return server
+
+
+@pytest.fixture
+def dynamodb(dynamodb_server: Dynamodb) -> DynamoDatabase:
+    """Tables of this test's own, not made yet."""
+    return new_tables(dynamodb_server)

@@ -21,7 +21,7 @@ from duetime.stores.dynamodb.tables import BY_TIME, LISTED, TIME_KEY, Tables
 OFFSET_MAX = 100_000
 LIST_S_MAX = 60
 TRIES = 5
-PAGE_MIN, PAGE_MAX = 100, 2_000
+PAGE_MAX = 2_000
 
 Place = tuple[int, bytes, int]
 
@@ -60,7 +60,6 @@ class _Walk:
         self._size = query.offset + 2 * query.limit
         self._best: list[_Light] = []
         self._worst: Place | None = None  # Of as many as are kept.
-        self._dropped = False
         self.matching = 0
         self._ends_early = query.sort == "execute_at" and not query.total and not query.id_prefix
 
@@ -75,12 +74,12 @@ class _Walk:
         await side_by_side(walks)
         self._cut()
         entries = await self._read(self._best[query.offset :])
-        if len(entries) < query.limit and self._dropped:
-            return None
+        if len(entries) < query.limit and len(self._best) == self._size:
+            return None  # There may be others behind those.
         return entries[: query.limit]
 
     def _take(self, page: list[Item], _: bool) -> bool:
-        """Whether more of this index may be among the best."""
+        """Whether what comes next in this index may be among the best."""
         query = self._query
         place = None
         for item in page:
@@ -90,18 +89,17 @@ class _Walk:
                 if query.after is None or place > query.after:
                     self._best.append(_Light(place, item))
         self._cut()
-        return place is None or not self._ends_early or not self._is_worse(place)
+        return place is None or not self._ends_early or self._leaves_room_after(place)
 
-    def _is_worse(self, place: Place) -> bool:
+    def _leaves_room_after(self, place: Place) -> bool:
         if self._worst is None:
-            return False
-        return place < self._worst if self._query.descending else place > self._worst
+            return True
+        return place > self._worst if self._query.descending else place < self._worst
 
     def _cut(self) -> None:
         """Keep the best."""
         self._best.sort(key=lambda light: light.place, reverse=self._query.descending)
         if len(self._best) >= self._size:
-            self._dropped = self._dropped or len(self._best) > self._size
             del self._best[self._size :]
             self._worst = self._best[-1].place
 
@@ -139,7 +137,7 @@ class _Walk:
         if low > high:
             return
         if self._ends_early:
-            how["Limit"] = max(PAGE_MIN, min(PAGE_MAX, self._size))
+            how["Limit"] = min(PAGE_MAX, self._size + 1)  # The shard's own row may be among them.
         await self._client.walk(
             self._take,
             TableName=table,

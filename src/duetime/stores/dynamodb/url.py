@@ -20,8 +20,8 @@ OPTIONS = ("endpoint", "pool_size", "timeout")
 
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+){1,3}-\d{1,2}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,200}")
-_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
-_ENDPOINT = re.compile(rf"https?://{_HOST}/?")
+_PORT = r"[1-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+_ENDPOINT = re.compile(rf"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?:{_PORT}))?/?")
 
 
 class Address(Struct, frozen=True, kw_only=True):
