@@ -87,10 +87,9 @@ def test_without_the_driver_the_extra_is_named() -> None:
         "store_from_url('dynamodb://eu-central-1')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == (
-        "duetime.errors.ConfigError: DATABASE_URL needs the module aiobotocore:"
-        " pip install 'duetime[dynamodb]'"
-    )
+    message = done.stderr.splitlines()[-1]
+    assert "ConfigError: DATABASE_URL needs the module aiobotocore" in message
+    assert message.endswith(": pip install 'duetime[dynamodb]'")
 
 
 async def test_without_credentials_it_says_where_they_are_looked_for(

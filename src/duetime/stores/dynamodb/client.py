@@ -25,6 +25,7 @@ WAIT_S_MIN, WAIT_S_MAX = 0.025, 1.0
 CONNECT_S_MAX = 3
 ANSWER_S_MAX = 5
 GETS_MAX, DELETES_MAX = 100, 25  # In one request, as DynamoDB allows.
+ITEMS_MAX = 500  # In one page: to read as many takes 30 ms, in which nothing fires.
 SHARD_GB_MAX = 10
 ROOM_GB_MIN = 2  # A shard with less of its 10 GB left is worth a warning.
 

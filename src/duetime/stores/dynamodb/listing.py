@@ -14,14 +14,13 @@ from duetime.instants import format_instant, parse_instant
 from duetime.model import Cursor, Finished, Timer
 from duetime.store import ListCursor, Listing, ListQuery
 from duetime.stores.dynamodb import items
-from duetime.stores.dynamodb.client import Client, Item, side_by_side
+from duetime.stores.dynamodb.client import ITEMS_MAX, Client, Item, side_by_side
 from duetime.stores.dynamodb.items import number, text
 from duetime.stores.dynamodb.tables import BY_TIME, LISTED, TIME_KEY, Tables
 
 OFFSET_MAX = 100_000
 LIST_S_MAX = 60
 TRIES = 5
-PAGE_MAX = 2_000
 
 Place = tuple[int, bytes, int]
 
@@ -118,6 +117,7 @@ class _Walk:
                 ":shard": number(shard),
                 ":prefix": text(items.sort_prefix(query.namespace, query.id_prefix)),
             },
+            Limit=ITEMS_MAX,
             ProjectionExpression=f"shard_id, sort_key, {TIME_KEY}, {', '.join(LISTED)}",
         )
 
@@ -136,8 +136,8 @@ class _Walk:
             high = format_instant(query.execute_before) + "!"  # Before any uuid of that instant.
         if low > high:
             return
-        if self._ends_early:
-            how["Limit"] = min(PAGE_MAX, self._size + 1)  # The shard's own row may be among them.
+        # The shard's own row may be among them.
+        limit = min(ITEMS_MAX, self._size + 1) if self._ends_early else ITEMS_MAX
         await self._client.walk(
             self._take,
             TableName=table,
@@ -145,6 +145,7 @@ class _Walk:
             KeyConditionExpression=f"{partition} = :part AND {TIME_KEY} BETWEEN :low AND :high",
             ExpressionAttributeValues={":part": value, ":low": text(low), ":high": text(high)},
             ScanIndexForward=not query.descending,
+            Limit=limit,
             **how,
         )
 

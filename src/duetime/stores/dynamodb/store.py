@@ -30,6 +30,7 @@ from duetime.store import (
 )
 from duetime.stores.dynamodb import items
 from duetime.stores.dynamodb.client import (
+    ITEMS_MAX,
     SHARD_GB_MAX,
     Action,
     Client,
@@ -286,33 +287,34 @@ class DynamoStore:
         yield part
 
     async def _page(self, read: DueRead, bytes_max: int) -> Page:
-        page = Page([], more=False)
-        if read.after.execute_at > read.until:
-            return page
+        timers: list[Timer] = []
+        is_last = read.after.execute_at > read.until
 
         def take(found: list[Item], more: bool) -> bool:
-            nonlocal page
-            timers = [items.timer_of(it) for it in found if it["sort_key"] != items.SHARD_ROW]
-            light = _within(timers, bytes_max)[: read.limit]
-            page = Page(light, more=bool(light) and (more or len(light) < len(timers)))
-            return not light
+            nonlocal is_last
+            timers.extend(items.timer_of(it) for it in found if it["sort_key"] != items.SHARD_ROW)
+            is_last = not more
+            return len(timers) < read.limit and items.bytes_of(timers) < bytes_max
 
-        await self._client.walk(
-            take,
-            TableName=self._tables.timers,
-            IndexName=BY_TIME,
-            Select="ALL_ATTRIBUTES",
-            ConsistentRead=True,
-            KeyConditionExpression=f"shard_id = :shard AND {TIME_KEY} BETWEEN :low AND :high",
-            ExpressionAttributeValues={
-                ":shard": number(read.shard),
-                # All keys are of one length: what is longer comes right behind them.
-                ":low": text(items.time_key(read.after) + " "),
-                ":high": text(format_instant(read.until) + "$"),
-            },
-            Limit=read.limit + 1,  # The shard's own row may be among them.
-        )
-        return page
+        if not is_last:
+            await self._client.walk(
+                take,
+                TableName=self._tables.timers,
+                IndexName=BY_TIME,
+                Select="ALL_ATTRIBUTES",
+                ConsistentRead=True,
+                KeyConditionExpression=f"shard_id = :shard AND {TIME_KEY} BETWEEN :low AND :high",
+                ExpressionAttributeValues={
+                    ":shard": number(read.shard),
+                    # All keys are of one length: what is longer comes right behind them.
+                    ":low": text(items.time_key(read.after) + " "),
+                    ":high": text(format_instant(read.until) + "$"),
+                },
+                # One more than wanted: the shard's own row may be among them.
+                Limit=min(read.limit, ITEMS_MAX) + 1,
+            )
+        light = _within(timers, bytes_max)[: read.limit]
+        return Page(light, more=not is_last or len(light) < len(timers))
 
     async def _newest(self, namespace: str, id: str) -> Finished | None:
         answer = await self._client.ask(
