@@ -3,7 +3,8 @@
 The docstrings here are the specification; `duetime.testing.conformance` is the suite that
 every store passes. All calls are batches. Instants are milliseconds (see `model`).
 
-Three things rest on a store. *Atomicity*: a shard's batch happens whole or not at all.
+Three things rest on a store. *Atomicity*: a shard's batch happens whole or not at all; under
+the trait `atomic_rows_max`, a large one's parts do.
 *The fence*: a batch under a superseded lease changes nothing, even when the newer claim
 lands between the check and the write; so the check locks or writes the shard's row in the
 same transaction, a plain read will not do. *Order*: timers come in (execute_at, uuid) order,

@@ -10,8 +10,6 @@ with its check, and each with all that concerns a timer.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 
 from duetime.errors import StoreUnavailable
 from duetime.instants import format_instant, parse_instant
@@ -45,8 +43,8 @@ from duetime.stores.dynamodb.tables import (
     BY_TIME,
     TIME_KEY,
     Tables,
-    answered_at,
     migrate,
+    time_of_answer,
 )
 from duetime.stores.dynamodb.url import parse
 
@@ -89,7 +87,7 @@ class DynamoStore:
 
     async def now(self) -> int:
         with self._client.call():
-            date: datetime = parsedate_to_datetime(await answered_at(self._client, self._tables))
+            date = await time_of_answer(self._client, self._tables)
         return int(date.timestamp()) * 1000 + CLOCK_STEP_MS // 2
 
     async def claim(self, shards: Sequence[int], *, owner: str, at: int) -> list[Lease]:

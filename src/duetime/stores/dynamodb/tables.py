@@ -2,6 +2,8 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from duetime.errors import SchemaTooNew, StoreUnavailable
@@ -78,11 +80,13 @@ async def migrate(client: Client, tables: Tables) -> None:
     await client.transact([{"Put": put}])
 
 
-async def answered_at(client: Client, tables: Tables) -> str:
+async def time_of_answer(client: Client, tables: Tables) -> datetime:
     """The `Date` of an answer: DynamoDB has no clock that could be asked."""
     answer = await client.ask("get_item", TableName=tables.documents, Key=_VERSION_KEY)
-    date: str = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-    return date
+    try:
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError) as error:
+        raise StoreUnavailable(f"{client.name}: it does not say what time it is") from error
 
 
 async def _ready(client: Client, table: str) -> None:
