@@ -5,14 +5,25 @@ process id. `SERVERS` says which databases there are, `DAEMONS` what else there 
 """
 
 from scripts.servers.base import CannotBeHad, Daemon, Server
+from scripts.servers.dynamodb import Dynamodb
 from scripts.servers.etcd import Etcd
 from scripts.servers.mongodb import Mongodb
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
 
 SERVERS: dict[str, type[Server]] = {
-    server.name: server for server in (Postgresql, Postgresql18, Mongodb)
+    server.name: server for server in (Postgresql, Postgresql18, Mongodb, Dynamodb)
 }
 DAEMONS: dict[str, type[Daemon]] = {**SERVERS, Etcd.name: Etcd}
 
-__all__ = ["DAEMONS", "SERVERS", "CannotBeHad", "Daemon", "Etcd", "Mongodb", "Postgresql", "Server"]
+__all__ = [
+    "DAEMONS",
+    "SERVERS",
+    "CannotBeHad",
+    "Daemon",
+    "Dynamodb",
+    "Etcd",
+    "Mongodb",
+    "Postgresql",
+    "Server",
+]

@@ -33,6 +33,8 @@ class Daemon(ABC):
     """Whether it is had within a minute, so that `make test` can wait for it."""
     proven: ClassVar[bool] = True
     """Whether it is known to be had on a machine like CI's, which then insists on it."""
+    durable_when_killed: ClassVar[bool] = True
+    """Whether what it has answered outlives SIGKILL: not where it is a stand-in for tests only."""
     hasty_settings: ClassVar[Mapping[str, str]] = {}
     """What makes it quicker where nothing need outlive a power cut."""
 
@@ -67,9 +69,9 @@ class Daemon(ABC):
         if pid is None:
             return
         os.kill(pid, how)
-        if not _happens(lambda: not _alive(pid), STOP_S_MAX):
+        if not _happens(lambda: not alive(pid), STOP_S_MAX):
             os.kill(pid, signal.SIGKILL)
-            _happens(lambda: not _alive(pid), STOP_S_MAX)
+            _happens(lambda: not alive(pid), STOP_S_MAX)
         if self.process is not None:
             self.process.wait()
 
@@ -183,7 +185,7 @@ def _happens(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     try:
         # Of a child that has ended, until somebody asks for its exit code, a zombie is left.
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -26,7 +26,7 @@ from duetime.cluster.coordinator import Coordinator
 from duetime.cluster.membership import Member, Membership
 from duetime.cluster.peers import Peers
 from duetime.config import Config
-from duetime.errors import NamespaceExists, StoreError
+from duetime.errors import ConfigError, NamespaceExists, StoreError
 from duetime.firing import Carrier, Firing
 from duetime.handover import Handover
 from duetime.model import DEFAULT_NAMESPACE, Lease, Namespace, Timer
@@ -118,8 +118,15 @@ class Node:
     async def start(self) -> None:
         """Open the store, take the shards that are for us, begin to fire.
 
-        Raises `StoreError`, and `RefusedStart` where this node must not take part.
+        Raises `StoreError`, and `ConfigError` where this node must not take part.
         """
+        bytes_max = self.store.traits.payload_bytes_max
+        if bytes_max is not None and self.config.payload_bytes_max > bytes_max:
+            # Found out by a write, it would fail all else that is written with it.
+            raise ConfigError(
+                f"PAYLOAD_BYTES_MAX must be at most {bytes_max} on {self.store.traits.name},"
+                f" got {self.config.payload_bytes_max}"
+            )
         await self.store.open()
         if self.peers is not None:
             self.peers.introduce(self.me.name, self.me.boot)

@@ -3,9 +3,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Mongodb, Postgresql
+from scripts.servers import Dynamodb, Mongodb, Postgresql
 
 from tests.servers import Servers, marks_of, params_of
+from tests.stores.dynamodb_database import DynamoDatabase
+from tests.stores.dynamodb_database import new_database as new_tables
 from tests.stores.mongodb_database import MongoDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
@@ -55,3 +57,16 @@ def mongodb(mongodb_of_module: MongoDatabase) -> Iterator[MongoDatabase]:
     mongodb_of_module.empty()
     yield mongodb_of_module
     gc.collect()  # Here, where what was forgotten is forgiven.
+
+
+@pytest.fixture(scope="session", params=params_of("dynamodb"))
+def dynamodb_server(request: Any, servers: Servers) -> Dynamodb:
+    server = servers.get(request.param)
+    assert isinstance(server, Dynamodb)
+    return server
+
+
+@pytest.fixture
+def dynamodb(dynamodb_server: Dynamodb) -> DynamoDatabase:
+    """Tables of this test's own, not made yet."""
+    return new_tables(dynamodb_server)

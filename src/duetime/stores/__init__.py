@@ -25,6 +25,7 @@ ADAPTERS = {
     "postgres": _POSTGRESQL,
     "mongodb": _MONGODB,
     "mongodb+srv": _MONGODB,
+    "dynamodb": Adapter("duetime.stores.dynamodb", "DynamoStore", "dynamodb"),
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
 each one's own module."""
