@@ -22,6 +22,9 @@ _POSTGRESQL = Adapter("duetime.stores.postgres", "PostgresStore", "postgresql")
 ADAPTERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
+    "mysql": Adapter("duetime.stores.mysql", "mysql", "mysql"),
+    "mariadb": Adapter("duetime.stores.mysql", "mariadb", "mysql"),
+    "tidb": Adapter("duetime.stores.mysql", "tidb", "mysql"),
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
 each one's own module."""
