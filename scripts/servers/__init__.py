@@ -5,9 +5,13 @@ process id. `SERVERS` says which there are.
 """
 
 from scripts.servers.base import CannotBeHad, Server
+from scripts.servers.mariadb import Mariadb
+from scripts.servers.mysql import Mysql
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
 
-SERVERS: dict[str, type[Server]] = {server.name: server for server in (Postgresql, Postgresql18)}
+SERVERS: dict[str, type[Server]] = {
+    server.name: server for server in (Postgresql, Postgresql18, Mariadb, Mysql)
+}
 
-__all__ = ["SERVERS", "CannotBeHad", "Postgresql", "Server"]
+__all__ = ["SERVERS", "CannotBeHad", "Mariadb", "Postgresql", "Server"]

@@ -71,9 +71,9 @@ class Server(ABC):
         if pid is None:
             return
         os.kill(pid, how)
-        if not _happens(lambda: not _alive(pid), STOP_S_MAX):
+        if not _happens(lambda: not alive(pid), STOP_S_MAX):
             os.kill(pid, signal.SIGKILL)
-            _happens(lambda: not _alive(pid), STOP_S_MAX)
+            _happens(lambda: not alive(pid), STOP_S_MAX)
         if self.process is not None:
             self.process.wait()
 
@@ -175,7 +175,8 @@ def _happens(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether a process runs, and is no zombie."""
     try:
         # Of a child that has ended, until somebody asks for its exit code, a zombie is left.
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -16,7 +16,10 @@ from duetime.stores.sql.connections import CONNECT_TIMEOUT_S
 
 LOCK_WAIT_S_MAX = 10
 _MARKS = ("MariaDB", "TiDB")
-_SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+_SQL_MODE = (
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION"
+)
 
 
 class MysqlDriver:
@@ -77,7 +80,7 @@ class MysqlDriver:
             f"SET NAMES utf8mb4 COLLATE {product.collation}",
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
             f"SET autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}',"
-            f" innodb_lock_wait_timeout = {lock_wait_s}, {settings}",
+            f" sql_safe_updates = 0, innodb_lock_wait_timeout = {lock_wait_s}, {settings}",
         ):
             await connection.execute(statement, ())
 
