@@ -55,8 +55,8 @@ async def test_timers_fire_retry_and_are_canceled(database: Target, tmp_path: Pa
 
 async def test_what_was_accepted_outlives_kill_9(database: Target, tmp_path: Path) -> None:
     async with Receiver() as receiver:
-        due = instant_in(1.5)
         async with serving(tmp_path, DATABASE_URL=database.url) as duetime:
+            due = instant_in(1.5)  # From now: to make the tables may take as long.
             assert await _create(duetime, receiver, range(200), due)
             await duetime.kill()
         await instant_passed(parse_instant(due))

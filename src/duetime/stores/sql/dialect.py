@@ -1,15 +1,19 @@
+# ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """What databases say differently, as one value for each.
 
 A dialect is words and small functions that put words together; `SqlStore` knows no database
 by its name. A `?` stands for each value; the driver writes its own sign in its place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from duetime.stores.sql import listing
+
+KEY = ("shard_id", "row_type", "timer_execute_at", "timer_uuid")
+LOOKUP = ("shard_id", "row_type", "timer_namespace", "timer_id")
 
 
 class Upsert(NamedTuple):
@@ -22,6 +26,20 @@ class Upsert(NamedTuple):
     """Columns that take the new row's value. With none, and none counted, nothing happens."""
     counted: tuple[str, ...] = ()
     """Columns that go up by one, from what stood there."""
+
+
+def any_of(columns: Sequence[str], rows: int) -> str:
+    """The condition that finds so many rows, each by its values of all these columns.
+
+    One seek for each on all databases, where `(...) IN (VALUES ...)` is a scan on some and
+    unknown to others.
+    """
+    one = " AND ".join(f"{column} = ?" for column in columns)
+    return " OR ".join([f"({one})"] * rows)
+
+
+def by_keys(rows: int) -> str:
+    return f"DELETE FROM timers WHERE {any_of(KEY, rows)}"
 
 
 class Dialect(Struct, frozen=True, kw_only=True, eq=False):
@@ -43,8 +61,8 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     say so."""
     lock: str = "FOR UPDATE"
     """At the end of a statement: keep the rows that it read until the commit."""
-    delete: str = "DELETE FROM timers"
-    """Up to the WHERE, by the primary key where the database takes advice."""
+    remove: Callable[[int], str] = by_keys
+    """Deletes so many timers by their whole keys (shard, row type, instant, uuid)."""
     from_instant: Callable[[Any], int] = int
     """An instant as the driver hands it over, in milliseconds since 1970."""
     rows_max: int = 256

@@ -1,14 +1,10 @@
 # ruff: noqa: S608 - statements are put together from constants; values are always bound.
-"""The statements of the shared SQL store: few forms, each for a number of rows.
-
-Every one finds its rows by whole keys of one index, joined by OR: that is one seek for each
-on all databases, where `(...) IN (VALUES ...)` is a scan on some and unknown to others.
-"""
+"""The statements of the shared SQL store: few forms, each for a number of rows."""
 
 from functools import cache
 
 from duetime.model import CURSOR_MIN
-from duetime.stores.sql.dialect import Dialect, Upsert
+from duetime.stores.sql.dialect import KEY, LOOKUP, Dialect, Upsert, any_of
 from duetime.stores.sql.rows import HISTORY_COLUMNS, TIMER_COLUMNS
 
 SHARD, TIMER = 1, 2
@@ -17,22 +13,20 @@ ZERO_KEY = (SHARD, 1_000, CURSOR_MIN.uuid)
 
 _TIMER = ", ".join(TIMER_COLUMNS)
 _HISTORY = ", ".join(HISTORY_COLUMNS)
-_KEY = ("shard_id", "row_type", "timer_execute_at", "timer_uuid")
-_LOOKUP = ("shard_id", "row_type", "timer_namespace", "timer_id")
 _WEIGHT = "coalesce(octet_length(timer_payload), 0) + coalesce(octet_length(timer_metadata), 0)"
 
 PUT = Upsert(
     "timers",
     (*TIMER_COLUMNS, "row_type"),
-    _LOOKUP,
-    replaced=tuple(name for name in TIMER_COLUMNS if name not in _LOOKUP),
+    LOOKUP,
+    replaced=tuple(name for name in TIMER_COLUMNS if name not in LOOKUP),
 )
 RECORD = Upsert("history", HISTORY_COLUMNS, ("timer_namespace", "timer_id", "finished_at"))
 NUMBER = Upsert("shards", ("shard_id",), ("shard_id",))
 CLAIM = Upsert(
     "timers",
-    (*_KEY, "shard_version", "shard_owner_id", "shard_claimed_at"),
-    _KEY,
+    (*KEY, "shard_version", "shard_owner_id", "shard_claimed_at"),
+    KEY,
     replaced=("shard_owner_id", "shard_claimed_at"),
     counted=("shard_version",),
 )
@@ -67,25 +61,27 @@ def lock_shards(dialect: Dialect, rows: int) -> str:
     source = dialect.lists.source("timers", "key")
     return (
         f"SELECT shard_id, shard_version FROM {source} {dialect.lock_hint}"
-        f" WHERE {_any(_KEY, rows)} {dialect.lock}"
+        f" WHERE {any_of(KEY, rows)} {dialect.lock}"
     )
 
 
 @cache
 def release(dialect: Dialect, rows: int) -> str:
     source = dialect.lists.source("timers", "key")
-    return f"UPDATE {source} SET shard_owner_id = NULL WHERE {_any((*_KEY, 'shard_version'), rows)}"
+    return (
+        f"UPDATE {source} SET shard_owner_id = NULL WHERE {any_of((*KEY, 'shard_version'), rows)}"
+    )
 
 
 @cache
 def remove(dialect: Dialect, rows: int) -> str:
-    return f"{dialect.delete} WHERE {_any(_KEY, rows)}"
+    return dialect.remove(rows)
 
 
 @cache
 def read_timers(dialect: Dialect, rows: int) -> str:
     source = dialect.lists.source("timers", "lookup")
-    return f"SELECT {_TIMER} FROM {source} WHERE {_any(_LOOKUP, rows)}"
+    return f"SELECT {_TIMER} FROM {source} WHERE {any_of(LOOKUP, rows)}"
 
 
 @cache
@@ -136,8 +132,3 @@ def read_outcomes(dialect: Dialect, keys: int) -> str:
         ]
         * keys
     )
-
-
-def _any(columns: tuple[str, ...], rows: int) -> str:
-    one = " AND ".join(f"{column} = ?" for column in columns)
-    return " OR ".join([f"({one})"] * rows)
