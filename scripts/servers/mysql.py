@@ -8,8 +8,9 @@ its version.
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from scripts.servers.base import CannotBeHad, cache, run, shared_folder
 from scripts.servers.mariadb import Mariadb
@@ -21,7 +22,7 @@ _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 class Mysql(Mariadb):
     name = scheme = "mysql"
-    hasty_settings = Mariadb.hasty_settings | {"sync-binlog": "0"}  # noqa: RUF012
+    hasty_settings: ClassVar[Mapping[str, str]] = {**Mariadb.hasty_settings, "sync-binlog": "0"}
 
     def fetch(self) -> str:
         said = run([*_program(), "--version"])

@@ -15,6 +15,9 @@ WAIT_S = 10
 CHANGES = ("INSERT INTO timers", "DELETE ", "MERGE INTO timers")
 
 
+Before = Callable[[Session, str], Awaitable[None]]
+
+
 class HoldBeforeWrite:
     """Keeps a store from the next statement that changes timers. The transaction that it stands
     in is real, and so are the locks of its fence."""
@@ -30,32 +33,41 @@ class HoldBeforeWrite:
     def release(self) -> None:
         self._released.set()
 
-    async def pass_by(self, statement: str) -> None:
-        if statement.lstrip().startswith(CHANGES):
-            self._reached.set()
-            await self._released.wait()
+    async def pass_by(self, session: Session, statement: str) -> None:
+        self._reached.set()
+        await self._released.wait()
 
 
 @contextmanager
 def held(store: SqlStore) -> Iterator[Hold]:
     hold = HoldBeforeWrite()
+    with before_changes(store, hold.pass_by):
+        try:
+            yield hold
+        finally:
+            hold.release()
+
+
+@contextmanager
+def before_changes(store: SqlStore, before: Before) -> Iterator[None]:
+    """Do something on the store's own connection before each statement that changes timers."""
     pool = store._connections
     do = pool.do
 
-    class HeldSession(Session):
+    class Watched(Session):
         async def execute(self, statement: str, values: Sequence[object] = ()) -> int:
-            await hold.pass_by(statement)
+            if statement.lstrip().startswith(CHANGES):
+                await before(Session(self._connection, self._answer_s_max), statement)
             return await super().execute(statement, values)
 
-    async def do_held(work: Callable[[Session], Awaitable[T]]) -> T:
-        async def held_work(session: Session) -> T:
-            return await work(HeldSession(session._connection, session._answer_s_max))
+    async def do_watched(work: Callable[[Session], Awaitable[T]]) -> T:
+        async def watched_work(session: Session) -> T:
+            return await work(Watched(session._connection, session._answer_s_max))
 
-        return await do(held_work)
+        return await do(watched_work)
 
-    pool.do = do_held  # type: ignore[method-assign]
+    pool.do = do_watched  # type: ignore[method-assign]
     try:
-        yield hold
+        yield
     finally:
-        hold.release()
-        del pool.do  # type: ignore[method-assign]
+        del pool.do

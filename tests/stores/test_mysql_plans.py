@@ -31,7 +31,7 @@ class Look(NamedTuple):
     table: str
     partitions: frozenset[str]
     kind: str
-    index: str | None
+    by: str | None
     key_bytes: str | None
     extra: str
 
@@ -118,7 +118,7 @@ async def test_many_rows_are_as_many_seeks(
         values = [value for one in of_each for value in one]
         looks = await _looks(store, statement, values)
         assert looks or state is new  # Where nothing is there, there may be nothing to look at.
-        assert {(look.index, look.key_bytes) for look in looks} <= {expected}, looks
+        assert {(look.by, look.key_bytes) for look in looks} <= {expected}, looks
         assert {look.kind for look in looks} <= {"const", "eq_ref", "range"}, looks
 
 
@@ -131,11 +131,12 @@ async def test_reads_seek_by_the_index_meant_for_them(
     at, end = map(dialect.lists.instant, (NOW + 5, INSTANT_MAX))
     due = (0, 3, end, at, at, a_timer("3-7").uuid, 100, 0, 1_000)
     (look,) = await _looks(store, sql.read_due(dialect, 1), due)
-    assert look[:5] == ("timers", {"p3"}, "range", *KEY)
+    assert look.partitions == {"p3"}
+    assert look[2:5] == ("range", *KEY)
     looks = await _looks(store, sql.read_outcomes(dialect, 2), ("default", "3-7", 1, 0) * 2)
-    assert {(look.kind, look.index) for look in looks} == {("ref", "idx_history_lookup")}
+    assert {(look.kind, look.by) for look in looks} == {("ref", "idx_history_lookup")}
     (look,) = await _looks(store, dialect.purge, ("default", at, 100))
-    assert (look.kind, look.index) == ("range", "idx_history_purge")
+    assert (look.kind, look.by) == ("range", "idx_history_purge")
     numbers, rows = await _looks(store, sql.READ_SHARDS, store._shard_key(0)[1:])
     assert (numbers.table, rows.table) == ("shards", "timers")
     assert rows[2:5] == ("eq_ref", *KEY)
@@ -145,7 +146,7 @@ async def test_reads_seek_by_the_index_meant_for_them(
         (sql.DELETE_DOCUMENT, ("kind", "name", 1)),
     ):
         (look,) = await _looks(store, statement, values)
-        assert look.index == "PRIMARY", look
+        assert look.by == "PRIMARY", look
 
 
 async def test_of_the_partitions_only_the_shards_own_are_looked_at(
@@ -183,7 +184,7 @@ async def test_a_list_walks_one_index_of_each_table(
     page = await _looks(store, *rows_of(arms, query, store._dialect.lists))
     counts = [look for arm in arms for look in await _looks(store, *arm.count())]
     for looks in (page, counts):
-        assert [(look.table, look.index) for look in looks] == [
+        assert [(look.table, look.by) for look in looks] == [
             ("timers", timers),
             ("history", history),
         ]

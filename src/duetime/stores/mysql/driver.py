@@ -136,6 +136,8 @@ class MysqlConnection:
         await self._native.ensure_closed()
 
     def abort(self) -> None:
+        if self._native._transport is not None:
+            self._native._transport.abort()  # To close TLS takes an answer.
         self._native.close()
 
     async def _ask(self, cursor: Any, statement: str, values: Sequence[object]) -> int:
