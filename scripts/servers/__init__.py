@@ -9,9 +9,10 @@ from scripts.servers.mariadb import Mariadb
 from scripts.servers.mysql import Mysql
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
+from scripts.servers.tidb import Tidb
 
 SERVERS: dict[str, type[Server]] = {
-    server.name: server for server in (Postgresql, Postgresql18, Mariadb, Mysql)
+    server.name: server for server in (Postgresql, Postgresql18, Mariadb, Mysql, Tidb)
 }
 
 __all__ = ["SERVERS", "CannotBeHad", "Mariadb", "Postgresql", "Server"]

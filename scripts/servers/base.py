@@ -33,6 +33,8 @@ class Server(ABC):
     """Whether it is had within a minute, so that `make test` can wait for it."""
     proven: ClassVar[bool] = True
     """Whether it is known to be had on a machine like CI's, which then insists on it."""
+    ours: ClassVar[bool] = True
+    """Whether we start it, and may stop it."""
     hasty_settings: ClassVar[Mapping[str, str]] = {}
     """What makes it quicker where nothing need outlive a power cut."""
 

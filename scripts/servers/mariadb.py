@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import unquote, urlsplit
 
 import asyncmy
 from asyncmy.errors import MySQLError
@@ -25,6 +26,7 @@ from scripts.servers.base import (
 USER = "duetime"
 ADMINISTRATION = "mysql"  # The database that is always there.
 _CONNECT_S_MAX = 2
+_ANSWER_S_MAX = 30
 
 
 class Mariadb(Server):
@@ -73,7 +75,7 @@ class Mariadb(Server):
         return self._url_of(ADMINISTRATION)
 
     def new_url(self, name: str) -> str:
-        asyncio.run(self._ask(f"CREATE DATABASE {name}"))
+        ask(self.url, f"CREATE DATABASE {name}")
         return self._url_of(name)
 
     @property
@@ -104,24 +106,9 @@ class Mariadb(Server):
     def _url_of(self, database: str) -> str:
         return f"{self.scheme}://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
 
-    async def _ask(self, statement: str) -> None:
-        connection = await asyncmy.connect(
-            host="127.0.0.1",
-            port=self._port,
-            user=USER,
-            password=self._password,
-            connect_timeout=_CONNECT_S_MAX,
-            read_timeout=30,
-        )
-        try:
-            async with connection.cursor() as cursor:
-                await cursor.execute(statement)
-        finally:
-            await connection.ensure_closed()
-
     def _is_ready(self) -> bool:
         try:
-            asyncio.run(self._ask("SELECT 1"))
+            ask(self.url, "SELECT 1")
         except (MySQLError, OSError):
             return False
         return True
@@ -141,6 +128,30 @@ class Mariadb(Server):
     @property
     def _password(self) -> str:
         return (self.folder / "password").read_text()
+
+
+def ask(url: str, statement: str) -> str:
+    """The first thing that it answers, if anything."""
+    parts = urlsplit(url)
+
+    async def answer() -> str:
+        connection = await asyncmy.connect(
+            host=parts.hostname,
+            port=parts.port,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            connect_timeout=_CONNECT_S_MAX,
+            read_timeout=_ANSWER_S_MAX,
+        )
+        try:
+            async with connection.cursor() as cursor:
+                await cursor.execute(statement)
+                row = await cursor.fetchone()
+                return str(row[0]) if row else ""
+        finally:
+            await connection.ensure_closed()
+
+    return asyncio.run(answer())
 
 
 def _program(name: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncmy
-from scripts.servers import Mariadb
+from scripts.servers import Mariadb, Server
 
 from duetime.store import Store
 from duetime.stores import store_from_url
@@ -81,10 +81,12 @@ async def with_connection(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
         await connection.ensure_closed()
 
 
-def new_database(server: Mariadb, name: str) -> MysqlDatabase:
-    """In a zone of its own, with modes, character sets and isolation that are not what the
-    store needs."""
+def new_database(server: Server, name: str) -> MysqlDatabase:
+    """Where the server is ours, in a zone of its own, with modes, character sets and isolation
+    that are not what the store needs."""
     url = server.new_url(name)
+    if not isinstance(server, Mariadb):
+        return MysqlDatabase(url)
     settings = [f"SET GLOBAL {variable} = {value}" for variable, value in HOSTILE.items()]
     asyncio.run(
         asked(
