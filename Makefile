@@ -20,7 +20,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 run: $(READY) ## start a server to try things with: SQLite in ./.duetime, loopback only
 	@exec $(BIN)/duetime dev
 
-up: $(READY) ## start a database server to try things with: STORE=postgresql or postgresql-18
+up: $(READY) ## start a database server to try things with: STORE=postgresql, mysql, …
 	@$(BIN)/python -m scripts.servers up $(STORE)
 
 down: $(READY) ## stop the server that `make up` started, and delete its data

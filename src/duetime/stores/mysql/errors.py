@@ -78,6 +78,7 @@ ERRORS = Errors(
         1226: "this user's share of it is used up",
         1227: _NO_RIGHT,
         1317: "somebody ended the statement",
+        1665: "its binlog_format is STATEMENT: ROW or MIXED is needed",
         1698: _REFUSED,
         1820: "this user's password has expired",
         1862: "this user's password has expired",

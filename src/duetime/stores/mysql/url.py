@@ -1,4 +1,11 @@
-"""`DATABASE_URL` of a MySQL, a MariaDB or a TiDB."""
+"""`DATABASE_URL` of a MySQL, a MariaDB or a TiDB:
+
+    mysql://user:password@host:3306/database?ssl-mode=verify_identity&ssl-ca=/etc/ssl/db.pem
+
+`mariadb://` and `tidb://` are written the same way. Behind `?` may stand `pool_size`,
+`statement_timeout`, `ssl-mode` (as MySQL's own clients have it, `preferred` unless it is said),
+`ssl-ca`, `ssl-cert` and `ssl-key`.
+"""
 
 import ssl
 from urllib.parse import unquote

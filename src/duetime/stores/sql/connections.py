@@ -107,10 +107,11 @@ class Connections:
         self._size_max = size_max
         self._answer_s_max = statement_timeout_ms / 1000 + ANSWER_GRACE_S
         self._idle: list[Connection] = []
-        self._places = asyncio.Semaphore(size_max)
+        self._places = asyncio.Semaphore(0)
         self._is_open = False
 
     def open(self) -> None:
+        self._places = asyncio.Semaphore(self._size_max)
         self._is_open = True
 
     async def close(self) -> None:
@@ -122,7 +123,6 @@ class Connections:
             await self._places.acquire()
         while self._idle:
             await self._part_from(self._idle.pop())
-        self._places = asyncio.Semaphore(self._size_max)
 
     async def do(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` with a connection; its errors are the store's.
