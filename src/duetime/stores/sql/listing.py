@@ -118,13 +118,15 @@ def rows_of(arms: list[Arm], query: ListQuery, dialect: Dialect) -> Condition:
     }
     places = f"timer_{query.sort} AS place, timer_uuid AS uuid"
     columns = ", ".join(TIMER_COLUMNS)
-    # In order here already: a union as a whole a database would read to its end and sort.
-    first = dialect.page(query.offset + query.limit, 0)
-    selects = []
-    for arm in arms:
-        text, values = arm.rows(f"{places}, {finished[arm.table]}, {columns}", query)
-        text = f"({text} ORDER BY {order_of(query)} {first.text})"
-        selects.append(Condition(text, [*values, *first.values]))
+    selects = [arm.rows(f"{places}, {finished[arm.table]}, {columns}", query) for arm in arms]
+    if len(selects) > 1:
+        # In order here already: a union as a whole a database would read to its end and sort.
+        # One alone is ordered by what follows; to order it twice is more than PostgreSQL takes.
+        first = dialect.page(query.offset + query.limit, 0)
+        selects = [
+            Condition(f"({text} ORDER BY {order_of(query)} {first.text})", [*values, *first.values])
+            for text, values in selects
+        ]
     return page_of(selects, query, dialect)
 
 
