@@ -1,8 +1,8 @@
 """Databases of MySQL's family for tests: with every default that could trip the store up."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -11,9 +11,10 @@ from scripts.servers import Mariadb, Server
 
 from duetime.store import Store
 from duetime.stores import store_from_url
+from duetime.stores.sql.connections import Session
 from duetime.stores.sql.store import SqlStore
 from duetime.testing.conformance import Hold
-from tests.stores.sql_database import held
+from tests.stores.sql_database import before_changes, held
 
 T = TypeVar("T")
 
@@ -40,6 +41,42 @@ class MysqlDatabase:
     def hold(self, store: Store) -> AbstractContextManager[Hold] | None:
         assert isinstance(store, SqlStore)
         return held(store)
+
+    async def tell(self, *statements: str) -> None:
+        await asked(self.url, *statements)
+
+    async def tidy(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def raising(self, store: Store, code: int | str, times: int) -> AsyncIterator[None]:
+        """It is the server that says it, within the store's own transaction."""
+        assert isinstance(store, SqlStore)
+        left = [code] * times
+
+        async def raise_error(session: Session) -> None:
+            if left:
+                text = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = ?, MESSAGE_TEXT = 'as asked'"
+                await session.execute(text, (left.pop(),))
+
+        with before_changes(store, raise_error):
+            yield
+
+    @asynccontextmanager
+    async def history_locked(self) -> AsyncIterator[None]:
+        locked, done = asyncio.Event(), asyncio.Event()
+
+        async def lock(connection: Any) -> None:
+            async with connection.cursor() as cursor:
+                await cursor.execute("LOCK TABLES history WRITE")
+                locked.set()
+                await done.wait()
+
+        locking = asyncio.create_task(with_connection(self.url, lock))
+        await locked.wait()
+        yield
+        done.set()
+        await locking
 
     def empty(self) -> None:
         """As new, its schema up to date."""

@@ -15,7 +15,7 @@ WAIT_S = 10
 CHANGES = ("INSERT INTO timers", "DELETE ", "MERGE INTO timers")
 
 
-Before = Callable[[Session, str], Awaitable[None]]
+Before = Callable[[Session], Awaitable[None]]
 
 
 class HoldBeforeWrite:
@@ -33,7 +33,7 @@ class HoldBeforeWrite:
     def release(self) -> None:
         self._released.set()
 
-    async def pass_by(self, session: Session, statement: str) -> None:
+    async def pass_by(self, session: Session) -> None:
         self._reached.set()
         await self._released.wait()
 
@@ -57,7 +57,7 @@ def before_changes(store: SqlStore, before: Before) -> Iterator[None]:
     class Watched(Session):
         async def execute(self, statement: str, values: Sequence[object] = ()) -> int:
             if statement.lstrip().startswith(CHANGES):
-                await before(Session(self._connection, self._answer_s_max), statement)
+                await before(Session(self._connection, self._answer_s_max))
             return await super().execute(statement, values)
 
     async def do_watched(work: Callable[[Session], Awaitable[T]]) -> T:

@@ -1,10 +1,9 @@
 """What a MySQL or a MariaDB can do to us: it stops, restarts, refuses, is slow, or is another."""
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,15 +12,14 @@ from asyncmy.errors import MySQLError
 from msgspec import structs
 from scripts.servers import Mariadb
 
-from duetime.errors import SchemaTooNew, StoreError, StoreUnavailable
-from duetime.model import CURSOR_MIN, INSTANT_MAX
-from duetime.store import DueRead, ListQuery
+from duetime.errors import StoreError, StoreUnavailable
+from duetime.model import INSTANT_MAX
+from duetime.store import ListQuery
 from duetime.stores import mysql as mysql_module
 from duetime.stores import store_from_url
 from duetime.stores.mysql.dialects import MARIADB, MYSQL
 from duetime.stores.sql import connections, schema
 from duetime.stores.sql import store as store_module
-from duetime.stores.sql.connections import Session
 from duetime.stores.sql.store import SqlStore
 from duetime.testing.conformance.timers import (
     NOW,
@@ -33,9 +31,9 @@ from duetime.testing.conformance.timers import (
     key,
     put,
 )
+from tests.stores.failures import ServerFailures
 from tests.stores.mysql_database import MysqlDatabase, asked, new_database, with_connection
 from tests.stores.proxy import Proxy
-from tests.stores.sql_database import before_changes
 
 pytestmark = pytest.mark.server
 
@@ -57,21 +55,6 @@ async def store(mysql: MysqlDatabase) -> AsyncIterator[SqlStore]:
 
 
 @contextmanager
-def raising(store: SqlStore, code: int, times: int) -> Iterator[None]:
-    """The next statements that change timers meet an error of that code, so many times. It is
-    the server that says it, and a transaction that it is said in."""
-    left = [code] * times
-
-    async def raise_error(session: Session, statement: str) -> None:
-        if left:
-            text = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = ?, MESSAGE_TEXT = 'as asked'"
-            await session.execute(text, (left.pop(),))
-
-    with before_changes(store, raise_error):
-        yield
-
-
-@contextmanager
 def global_setting(mysql: MysqlDatabase, name: str, value: object) -> Iterator[None]:
     """For connections that are made meanwhile."""
     ((before,),) = asyncio.run(asked(mysql.url, f"SELECT @@GLOBAL.{name}"))
@@ -82,39 +65,41 @@ def global_setting(mysql: MysqlDatabase, name: str, value: object) -> Iterator[N
         asyncio.run(asked(mysql.url, f"SET GLOBAL {name} = {before}"))
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_restart_is_an_outage_that_ends_by_itself(
-    mysql_server: Mariadb, store: SqlStore, how: signal.Signals
-) -> None:
-    lease = await claimed(store)
-    await put(store, lease, a_timer("before"))
-    await asyncio.to_thread(mysql_server.stop, how)
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+/test_mysql_failures: "):
-            await put(store, lease, a_timer("meanwhile"))
-    await asyncio.to_thread(mysql_server.start)
-    await put(store, lease, a_timer("after"))
-    assert {timer.id for timer in await everything(store)} == {"before", "after"}
+class TestMysqlFailures(ServerFailures):
+    bounds = store_module
+    pool_bounds = connections
 
+    @pytest.fixture
+    def server(self, mysql_server: Mariadb) -> Mariadb:
+        return mysql_server
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_what_is_under_way_when_it_stops_is_unknown_and_can_be_sent_again(
-    mysql_server: Mariadb, mysql: MysqlDatabase, store: SqlStore, how: signal.Signals
-) -> None:
-    lease = await claimed(store)
-    change = batch(lease, puts=[a_timer()], finished=[finished(a_timer("done"))])
-    held = mysql.hold(store)
-    assert held is not None
-    with held as hold:
-        writing = asyncio.create_task(store.apply([change]))
-        await hold.reached()
-        await asyncio.to_thread(mysql_server.stop, how)
-        hold.release()
-        with pytest.raises(StoreUnavailable):
-            await writing
-    await asyncio.to_thread(mysql_server.start)
-    assert await store.apply([change]) == frozenset()
-    assert await everything(store) == [a_timer()]
+    @pytest.fixture
+    def database(self, mysql: MysqlDatabase) -> MysqlDatabase:
+        return mysql
+
+    @pytest.fixture(params=[signal.SIGTERM, signal.SIGKILL])
+    def how(self, request: Any) -> Any:
+        return request.param
+
+    @pytest.fixture(params=[1213, 9007])
+    def conflict(self, request: Any) -> Any:
+        return request.param
+
+    @pytest.fixture(
+        params=[
+            (1021, "its disk is full"),
+            (1038, "it has no memory left"),
+            (1114, "its disk or a table is full"),
+            (1142, "this user lacks a right"),
+            (1205, "a lock was not to be had in time"),
+            (1290, "it can only be read"),
+            (1317, "somebody ended the statement"),
+            (1836, "it can only be read"),
+            (3024, "a statement took longer than statement_timeout"),
+        ]
+    )
+    def outage(self, request: Any) -> Any:
+        return request.param
 
 
 async def test_idle_connections_that_were_closed_are_replaced_unnoticed(
@@ -163,43 +148,6 @@ async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
         await store.close()
 
 
-async def test_a_connection_lost_before_the_statement_leaves_the_store_usable(
-    mysql: MysqlDatabase,
-) -> None:
-    async with Proxy(mysql.url) as proxy:
-        store = store_at(proxy.url)
-        await store.open()
-        lease = await claimed(store)
-        proxy.cut()
-        with suppress(StoreUnavailable):  # Unless the end of the connection came first.
-            await put(store, lease, a_timer("meanwhile"))
-        await put(store, lease, a_timer("after"))
-        assert "after" in [timer.id for timer in await everything(store)]
-        await store.close()
-
-
-async def test_a_server_that_answers_no_more_is_given_up_on(
-    mysql_server: Mariadb, mysql: MysqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "ANSWER_GRACE_S", -0.5)
-    monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.5)
-    store = store_at(mysql.url + "?statement_timeout=1s")
-    await store.open()
-    await store.now()
-    pid = mysql_server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable, match="it did not answer in time"):
-                await store.now()
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    monkeypatch.undo()
-    assert await store.now() > 0
-    await store.close()
-
-
 async def test_a_deadlock_is_undone_and_done_again(mysql: MysqlDatabase, store: SqlStore) -> None:
     leases = await store.claim([0, 1], owner="node-a", at=NOW)
 
@@ -239,50 +187,6 @@ async def _until_locked(mysql: MysqlDatabase, shard: int) -> None:
                     await cursor.execute("ROLLBACK")
 
     await with_connection(mysql.url, look)
-
-
-async def test_a_write_that_others_were_in_the_way_of_is_tried_again(store: SqlStore) -> None:
-    lease = await claimed(store)
-    with raising(store, 1213, connections.TRIES - 1):
-        await put(store, lease, a_timer())
-    assert await everything(store) == [a_timer()]
-
-
-async def test_it_is_not_tried_for_ever(store: SqlStore) -> None:
-    lease = await claimed(store)
-    reason = r"other writes were in its way \(1213\)"
-    with (
-        raising(store, 1213, connections.TRIES),
-        pytest.raises(StoreUnavailable, match=reason),
-    ):
-        await put(store, lease, a_timer())
-    assert await everything(store) == []
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (1021, "its disk is full"),
-        (1038, "it has no memory left"),
-        (1114, "its disk or a table is full"),
-        (1142, "this user lacks a right"),
-        (1205, "a lock was not to be had in time"),
-        (1290, "it can only be read"),
-        (1317, "somebody ended the statement"),
-        (1836, "it can only be read"),
-        (3024, "a statement took longer than statement_timeout"),
-    ],
-)
-async def test_an_outage_is_named_and_undoes_the_write(
-    store: SqlStore, code: int, reason: str
-) -> None:
-    lease = await claimed(store)
-    with raising(store, code, 1):
-        with pytest.raises(StoreUnavailable, match=rf"failures: {reason}.*\({code}\)") as caught:
-            await put(store, lease, a_timer())
-        assert isinstance(caught.value.__cause__, MySQLError)
-        await put(store, lease, a_timer("next"))
-    assert await everything(store) == [a_timer("next")]
 
 
 async def test_a_server_set_to_be_read_only_says_so(mysql: MysqlDatabase, store: SqlStore) -> None:
@@ -327,35 +231,13 @@ async def test_a_lock_that_is_not_to_be_had_ends_the_write(
         async with connection.cursor() as cursor:
             await cursor.execute("START TRANSACTION")
             await cursor.execute(f"SELECT shard_id {SHARD_ROW.format(0)}")
-            with pytest.raises(StoreUnavailable, match=r"\((1205|1969)\)"):
+            with pytest.raises(StoreUnavailable, match=r"\((1205|1969|3024)\)"):
                 await put(impatient, lease, a_timer())
             await cursor.execute("ROLLBACK")
 
     await with_connection(mysql.url, keep)
     assert await everything(store) == []
     await impatient.close()
-
-
-async def test_lists_that_take_long_leave_connections_for_what_timers_wait_for(
-    mysql: MysqlDatabase,
-) -> None:
-    store = store_at(f"{mysql.url}?pool_size=4")
-    await store.open()
-    lease = await claimed(store)
-
-    async def hold_up(connection: Any) -> None:
-        async with connection.cursor() as cursor:
-            await cursor.execute("LOCK TABLES history WRITE")
-            query = ListQuery(namespace="default", num_shards=1)
-            lists = [asyncio.create_task(store.select(query)) for _ in range(20)]
-            await put(store, lease, a_timer())
-            assert await everything(store) == [a_timer()]
-            assert not any(task.done() for task in lists)
-            await cursor.execute("UNLOCK TABLES")
-            assert [len(listing.entries) for listing in await asyncio.gather(*lists)] == [1] * 20
-
-    await with_connection(mysql.url, hold_up)
-    await store.close()
 
 
 def _scheme(mysql: MysqlDatabase) -> str:
@@ -395,16 +277,6 @@ async def test_another_product_and_an_old_version_are_refused(
         monkeypatch.setattr(mysql_module, name, newer)
     with pytest.raises(StoreError, match=r"M\w+ .* is too old: 99\.0\.0 is needed"):
         await store_at(mysql.url).open()
-
-
-async def test_a_newer_schema_is_refused_and_left_alone(
-    mysql: MysqlDatabase, store: SqlStore
-) -> None:
-    await asked(mysql.url, "UPDATE duetime_schema SET version = 99")
-    with pytest.raises(SchemaTooNew) as caught:
-        await store_at(mysql.url).open()
-    assert (caught.value.found, caught.value.known) == (99, len(schema.MIGRATIONS))
-    await asked(mysql.url, "UPDATE duetime_schema SET version = 1")
 
 
 async def test_an_account_that_may_only_read_and_write_rows_is_enough_once_migrated(
@@ -467,7 +339,7 @@ def test_a_migration_that_stopped_in_the_middle_is_finished_by_the_next_start(
 
 
 async def test_what_is_too_heavy_for_one_statement_is_one_transaction_still(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    mysql: MysqlDatabase, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "WRITE_BYTES_MAX", 2_500)
     leases = await store.claim([0, 1], owner="node-a", at=NOW)
@@ -481,7 +353,7 @@ async def test_what_is_too_heavy_for_one_statement_is_one_transaction_still(
     assert await everything(store) == heavy[:5]
     assert None not in await store.outcomes([key(timer) for timer in heavy[5:]])
     assert await everything(store, 1) == []
-    with raising(store, 1114, 1):  # The first of its rows.
+    async with mysql.raising(store, 1114, 1):  # The first of its rows.
         change = batch(leases[0], removes=heavy[:5], puts=[a_timer("new", payload=payload)])
         with pytest.raises(StoreUnavailable):
             await store.apply([change])
@@ -505,22 +377,6 @@ def test_no_statement_is_larger_than_the_server_takes(mysql: MysqlDatabase) -> N
 
     with global_setting(mysql, "max_allowed_packet", 1024 * 1024):
         asyncio.run(write())
-
-
-async def test_pages_of_heavy_timers_are_cut_short(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "DUE_BYTES_MAX", 20_000)
-    leases = await store.claim([0, 1], owner="node-a", at=NOW)
-    payload = b'"' + b"x" * 998 + b'"'
-    for lease in leases:
-        timers = [
-            a_timer(f"t-{n}", shard=lease.shard, at=NOW + n, payload=payload) for n in range(30)
-        ]
-        await put(store, lease, *timers)
-    pages = await store.due([DueRead(shard, CURSOR_MIN, INSTANT_MAX, 100) for shard in (0, 1)])
-    assert [(len(page.timers), page.more) for page in pages] == [(10, True), (10, True)]
-    assert [timer.id for timer in pages[1].timers] == [f"t-{n}" for n in range(10)]
 
 
 async def test_ids_are_as_different_as_their_bytes(store: SqlStore) -> None:

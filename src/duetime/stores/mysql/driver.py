@@ -136,8 +136,6 @@ class MysqlConnection:
         await self._native.ensure_closed()
 
     def abort(self) -> None:
-        if self._native._transport is not None:
-            self._native._transport.abort()  # To close TLS takes an answer.
         self._native.close()
 
     async def _ask(self, cursor: Any, statement: str, values: Sequence[object]) -> int:
@@ -151,9 +149,15 @@ class MysqlConnection:
 
 
 class _Native(asyncmy.Connection):  # type: ignore[misc]
-    """That of the driver, which would ask any server for TLS, also one that has none."""
+    """That of the driver, which would ask any server for TLS, also one that has none, and would
+    let go of a connection only when the other side agrees, where it is encrypted."""
 
     tls_if_there = False
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        super().close()
 
     async def _get_server_information(self) -> None:
         await super()._get_server_information()
