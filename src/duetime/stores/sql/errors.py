@@ -50,15 +50,23 @@ class Errors(Struct, frozen=True, kw_only=True):
         for table in (self.conflicts, self.gone, self.unavailable):
             if code is not None and code in table:
                 return StoreUnavailable(f"{database}: {table[code]} ({code})")
-        if isinstance(error, ssl.SSLError):
-            return StoreUnavailable(f"{database}: TLS failed: {error.reason or error}")
-        if isinstance(error, TimeoutError):
-            return StoreUnavailable(f"{database}: it did not answer in time")
-        if isinstance(error, OSError):
-            return StoreUnavailable(f"{database}: it cannot be reached: {error.strerror or error}")
-        if isinstance(error, msgspec.MsgspecError):
-            return StoreError(f"{database}: a row cannot be read ({type(error).__name__})")
+        outside = of_no_code(error, database)
+        if outside is not None:
+            return outside
         return StoreError(f"{database}: it refused what it was asked ({_named(error, code)})")
+
+
+def of_no_code(error: Exception, database: str) -> StoreError | None:
+    """What went wrong on the way to a server, or with a row of its."""
+    if isinstance(error, msgspec.MsgspecError):
+        return StoreError(f"{database}: a row cannot be read ({type(error).__name__})")
+    if isinstance(error, ssl.SSLError):
+        return StoreUnavailable(f"{database}: TLS failed: {error.reason or error}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{database}: it did not answer in time")
+    if isinstance(error, OSError):
+        return StoreUnavailable(f"{database}: it cannot be reached: {error.strerror or error}")
+    return None
 
 
 def _named(error: Exception, code: int | str | None) -> str:
