@@ -29,6 +29,8 @@ from duetime.testing.conformance.timers import (
 )
 from tests.stores.proxy import Proxy
 
+WAIT_S = 10
+
 
 class ServerDatabase(Database, Protocol):
     """One on a server that can be stopped."""
@@ -116,6 +118,9 @@ class ServerFailures:
         frozen = _processes(server)
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(WAIT_S):
+            while not all(map(_is_stopped, frozen)):
+                await asyncio.sleep(0.001)
         try:
             for _ in range(2):
                 with pytest.raises(StoreUnavailable, match="it did not answer in time"):
@@ -194,6 +199,12 @@ class ServerFailures:
         pages = await store.due([DueRead(shard, CURSOR_MIN, INSTANT_MAX, 100) for shard in (0, 1)])
         assert [(len(page.timers), page.more) for page in pages] == [(10, True), (10, True)]
         assert [timer.id for timer in pages[1].timers] == [f"t-{n}" for n in range(10)]
+
+
+def _is_stopped(pid: int) -> bool:
+    """All of its threads."""
+    states = (task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
 
 
 def _processes(server: Server) -> Sequence[int]:
