@@ -44,6 +44,7 @@ class Mariadb(Server):
         user = account("mysql")
         if not self._data.exists():
             self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+            self._temporary.mkdir()
             (self.folder / "password").write_text(secrets.token_hex(16))
             (self.folder / "port").write_text(str(free_port()))
             (self.folder / "init.sql").write_text(
@@ -60,6 +61,8 @@ class Mariadb(Server):
             "pid-file": str(self._pid_file),
             "port": str(self._port),
             "bind-address": "127.0.0.1",
+            # One of its own: where it starts, it deletes the temporary tables of others.
+            "tmpdir": str(self._temporary),
             "init-file": str(self.folder / "init.sql"),
             "innodb-buffer-pool-size": "64M",
             **self.settings,
@@ -116,6 +119,10 @@ class Mariadb(Server):
     @property
     def _data(self) -> Path:
         return self.folder / "data"
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / "temporary"
 
     @property
     def _pid_file(self) -> Path:

@@ -119,7 +119,7 @@ async def test_idle_connections_that_were_closed_are_replaced_unnoticed(
 
 
 async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
-    mysql: MysqlDatabase,
+    mysql: MysqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody can know; so it is sent again, and changes nothing more."""
     async with Proxy(mysql.url + "?ssl-mode=disabled") as proxy:
@@ -127,14 +127,14 @@ async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
         await store.open()
         lease = await claimed(store)
         change = batch(lease, puts=[a_timer()], finished=[finished(a_timer("done"))])
-        native: Any = store._connections._idle[-1]._native  # type: ignore[attr-defined]
-        commit = native.commit
+        connection = store._connections._idle[-1]
+        commit = connection.commit
 
         async def commit_unheard() -> None:
             proxy.swallows_answers = True
             await commit()
 
-        native.commit = commit_unheard
+        monkeypatch.setattr(connection, "commit", commit_unheard)
         writing = asyncio.create_task(store.apply([change]))
         while not await asked(mysql.url, "SELECT 1 FROM history"):
             assert not writing.done()

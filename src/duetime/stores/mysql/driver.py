@@ -112,25 +112,22 @@ class MysqlConnection:
         return bool(self._native.connected and not self._native._stream_broken)
 
     async def fetch(self, statement: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
-        async with self._native.cursor() as cursor:
-            await self._ask(cursor, statement, values)
-            rows: Sequence[Sequence[Any]] = await cursor.fetchall()
-            return rows
+        await self._ask(statement, values)
+        return self._native._result.rows or ()
 
     async def execute(self, statement: str, values: Sequence[object]) -> int:
-        async with self._native.cursor() as cursor:
-            return await self._ask(cursor, statement, values)
+        return await self._ask(statement, values)
 
     async def begin(self, *, snapshot: bool) -> None:
         if snapshot:
-            await self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", ())
-        await self.execute("START TRANSACTION", ())
+            await self._ask("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await self._ask("START TRANSACTION")
 
     async def commit(self) -> None:
-        await self._native.commit()
+        await self._ask("COMMIT")
 
     async def rollback(self) -> None:
-        await self._native.rollback()
+        await self._ask("ROLLBACK")
 
     async def close(self) -> None:
         await self._native.ensure_closed()
@@ -138,9 +135,12 @@ class MysqlConnection:
     def abort(self) -> None:
         self._native.close()
 
-    async def _ask(self, cursor: Any, statement: str, values: Sequence[object]) -> int:
+    async def _ask(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Without a cursor of the driver's, which asks for the text of each warning and logs it:
+        that may quote a value."""
+        text = statement.replace("?", "%s") % tuple(map(self._native.literal, values))
         try:
-            rows: int = await cursor.execute(statement.replace("?", "%s"), values)
+            rows: int = await self._native.query(text)
         except MySQLError as error:
             if not _said_by_server(error):
                 self.abort()  # What it says next may belong to anything.
