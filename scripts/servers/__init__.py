@@ -7,12 +7,16 @@ process id. `SERVERS` says which databases there are, `DAEMONS` what else there 
 from scripts.servers.base import CannotBeHad, Daemon, Server
 from scripts.servers.dynamodb import Dynamodb
 from scripts.servers.etcd import Etcd
+from scripts.servers.mariadb import Mariadb
 from scripts.servers.mongodb import Mongodb
+from scripts.servers.mysql import Mysql
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
+from scripts.servers.tidb import Tidb
 
 SERVERS: dict[str, type[Server]] = {
-    server.name: server for server in (Postgresql, Postgresql18, Mongodb, Dynamodb)
+    server.name: server
+    for server in (Postgresql, Postgresql18, Mysql, Mariadb, Tidb, Mongodb, Dynamodb)
 }
 DAEMONS: dict[str, type[Daemon]] = {**SERVERS, Etcd.name: Etcd}
 
@@ -23,6 +27,7 @@ __all__ = [
     "Daemon",
     "Dynamodb",
     "Etcd",
+    "Mariadb",
     "Mongodb",
     "Postgresql",
     "Server",

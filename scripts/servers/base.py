@@ -35,6 +35,8 @@ class Daemon(ABC):
     """Whether it is known to be had on a machine like CI's, which then insists on it."""
     durable_when_killed: ClassVar[bool] = True
     """Whether what it has answered outlives SIGKILL: not where it is a stand-in for tests only."""
+    ours: ClassVar[bool] = True
+    """Whether we start it, and may stop it."""
     hasty_settings: ClassVar[Mapping[str, str]] = {}
     """What makes it quicker where nothing need outlive a power cut."""
 
@@ -186,6 +188,7 @@ def _happens(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def alive(pid: int) -> bool:
+    """Whether a process runs, and is no zombie."""
     try:
         # Of a child that has ended, until somebody asks for its exit code, a zombie is left.
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -13,7 +13,7 @@ from tests.servers import Servers, params_of
 
 
 class Target(NamedTuple):
-    """A new database, and the server that it is on; SQLite needs none."""
+    """A new database, and the server that it is on, if there is one that may be stopped."""
 
     url: str
     server: Server | None
@@ -34,4 +34,5 @@ def target(name: str, servers: Servers, folder: Path) -> Iterator[Target]:
         yield Target(f"sqlite:///{folder}/timers.db", None)
     else:
         server = servers.get(name)
-        yield Target(server.new_url(f"target_{next(_numbers)}"), server)
+        url = server.new_url(f"target_{next(_numbers)}")
+        yield Target(url, server if server.ours else None)

@@ -3,12 +3,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Dynamodb, Mongodb, Postgresql
+from scripts.servers import Dynamodb, Mariadb, Mongodb, Postgresql
 
 from tests.servers import Servers, marks_of, params_of
+from tests.stores import mysql_database
 from tests.stores.dynamodb_database import DynamoDatabase
 from tests.stores.dynamodb_database import new_database as new_tables
 from tests.stores.mongodb_database import MongoDatabase
+from tests.stores.mysql_database import MysqlDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
 
@@ -70,3 +72,24 @@ def dynamodb_server(request: Any, servers: Servers) -> Dynamodb:
 def dynamodb(dynamodb_server: Dynamodb) -> DynamoDatabase:
     """Tables of this test's own, not made yet."""
     return new_tables(dynamodb_server)
+
+
+@pytest.fixture(scope="session", params=params_of("mysql", "mariadb"))
+def mysql_server(request: Any, servers: Servers) -> Mariadb:
+    """One of MySQL's family."""
+    server = servers.get(request.param)
+    assert isinstance(server, Mariadb)
+    return server
+
+
+@pytest.fixture(scope="module")
+def mysql_module_database(request: Any, mysql_server: Mariadb) -> MysqlDatabase:
+    name = request.module.__name__.rpartition(".")[2]
+    return mysql_database.new_database(mysql_server, name)
+
+
+@pytest.fixture
+def mysql(mysql_module_database: MysqlDatabase) -> MysqlDatabase:
+    """A database without rows, shared by the tests of a module one after the other."""
+    mysql_module_database.empty()
+    return mysql_module_database

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -31,6 +31,21 @@ HOLDING = f"""
 HOLDING_NO_MORE = "DROP TRIGGER IF EXISTS hold ON timers; DROP FUNCTION IF EXISTS hold"
 
 
+RAISES = """
+    CREATE SEQUENCE raised;
+    CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('raised') <= {times} THEN
+            RAISE EXCEPTION 'as the test asked' USING ERRCODE = '{code}';
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER raises BEFORE INSERT ON timers
+    FOR EACH ROW WHEN (NEW.row_type = 2) EXECUTE FUNCTION raises();
+"""
+RAISES_NO_MORE = "DROP TRIGGER raises ON timers; DROP FUNCTION raises; DROP SEQUENCE raised"
+
+
 class PostgresDatabase:
     """One database, and any number of ways into it."""
 
@@ -42,6 +57,25 @@ class PostgresDatabase:
 
     def hold(self, store: Store) -> AbstractContextManager[Hold] | None:
         return _held(self.url)
+
+    async def tell(self, *statements: str) -> None:
+        await asked(self.url, lambda connection: connection.execute("; ".join(statements)))
+
+    async def tidy(self) -> None:
+        await self.tell(HOLDING_NO_MORE)
+
+    @asynccontextmanager
+    async def raising(self, store: Store, code: int | str, times: int) -> AsyncIterator[None]:
+        await self.tell(RAISES.format(code=code, times=times))
+        yield
+        await self.tell(RAISES_NO_MORE)
+
+    @asynccontextmanager
+    async def history_locked(self) -> AsyncIterator[None]:
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("BEGIN; LOCK TABLE history")
+        yield
+        await connection.close()
 
     def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do something to it from outside a running loop."""

@@ -1,11 +1,8 @@
 """What a PostgreSQL can do to us: it stops, restarts, refuses, is slow, or is somebody else's."""
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -13,9 +10,9 @@ import pytest
 import pytest_asyncio
 from scripts.servers import Postgresql
 
-from duetime.errors import SchemaTooNew, StoreError, StoreUnavailable
-from duetime.model import CURSOR_MIN, INSTANT_MAX
-from duetime.store import DueRead, ListQuery
+from duetime.errors import StoreError, StoreUnavailable
+from duetime.model import INSTANT_MAX
+from duetime.store import ListQuery
 from duetime.stores.postgres import PostgresStore, connections, schema
 from duetime.stores.postgres import store as store_module
 from duetime.stores.postgres.errors import is_conflict, spoils_connections, translated
@@ -29,24 +26,11 @@ from duetime.testing.conformance.timers import (
     key,
     put,
 )
-from tests.stores.postgres_database import HOLDING_NO_MORE, PostgresDatabase, asked, new_database
+from tests.stores.failures import ServerFailures
+from tests.stores.postgres_database import PostgresDatabase, asked, new_database
 from tests.stores.proxy import Proxy
 
 pytestmark = pytest.mark.server
-
-RAISES = """
-    CREATE SEQUENCE raised;
-    CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        IF nextval('raised') <= {times} THEN
-            RAISE EXCEPTION 'as the test asked' USING ERRCODE = '{code}';
-        END IF;
-        RETURN NEW;
-    END $$;
-    CREATE TRIGGER raises BEFORE INSERT ON timers
-    FOR EACH ROW WHEN (NEW.row_type = 2) EXECUTE FUNCTION raises();
-"""
-RAISES_NO_MORE = "DROP TRIGGER raises ON timers; DROP FUNCTION raises; DROP SEQUENCE raised"
 
 
 @pytest_asyncio.fixture
@@ -61,56 +45,66 @@ async def _ask(postgres: PostgresDatabase, statement: str) -> Any:
     return await asked(postgres.url, lambda connection: connection.fetch(statement))
 
 
-class _Raising:
-    """The next rows to be put meet an error of that code, so many times."""
+class TestPostgresFailures(ServerFailures):
+    bounds = store_module
+    pool_bounds = connections
 
-    def __init__(self, postgres: PostgresDatabase, code: str, times: int) -> None:
-        self._postgres = postgres
-        self._statement = RAISES.format(code=code, times=times)
+    @pytest.fixture
+    def server(self, postgres_server: Postgresql) -> Postgresql:
+        return postgres_server
 
-    async def __aenter__(self) -> None:
-        await asked(self._postgres.url, lambda it: it.execute(self._statement))
+    @pytest.fixture
+    def database(self, postgres: PostgresDatabase) -> PostgresDatabase:
+        return postgres
 
-    async def __aexit__(self, *_: object) -> None:
-        await asked(self._postgres.url, lambda it: it.execute(RAISES_NO_MORE))
+    @pytest.fixture(params=[signal.SIGINT, signal.SIGQUIT])  # A shutdown, and a crash.
+    def how(self, request: Any) -> Any:
+        return request.param
+
+    @pytest.fixture(params=["40001", "40P01"])
+    def conflict(self, request: Any) -> Any:
+        return request.param
+
+    @pytest.fixture(
+        params=[
+            ("53100", "its disk is full"),
+            ("53200", "it has no memory left"),
+            ("53400", "it has run out of something"),
+            ("55P03", "a lock was not to be had in time"),
+            ("57014", "a statement took longer than statement_timeout"),
+            ("57P01", "it is shutting down"),
+            ("58030", "reading or writing its files failed"),
+            ("25006", "it can only be read"),
+            ("42501", "this user lacks a right"),
+        ]
+    )
+    def outage(self, request: Any) -> Any:
+        return request.param
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])  # A shutdown, and a crash.
-async def test_a_restart_is_an_outage_that_ends_by_itself(
-    postgres_server: Postgresql, store: PostgresStore, how: signal.Signals
+async def test_who_stands_still_within_a_transaction_does_not_hold_up_who_takes_over(
+    postgres: PostgresDatabase, store: PostgresStore
 ) -> None:
-    lease = await claimed(store)
-    await put(store, lease, a_timer("before"))
-    postgres_server.stop(how)
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+/test_postgres_failures: "):
-            await put(store, lease, a_timer("meanwhile"))
-    postgres_server.start()
-    await put(store, lease, a_timer("after"))
-    assert {timer.id for timer in await everything(store)} == {"before", "after"}
+    await claimed(store)
+    holds, goes_on = asyncio.Event(), asyncio.Event()
 
+    async def stand_still(connection: Any) -> None:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM timers WHERE row_type = 1 FOR SHARE")
+            holds.set()
+            await goes_on.wait()
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-async def test_what_is_under_way_when_it_stops_is_unknown_and_can_be_sent_again(
-    postgres_server: Postgresql,
-    postgres: PostgresDatabase,
-    store: PostgresStore,
-    how: signal.Signals,
-) -> None:
-    lease = await claimed(store)
-    change = batch(lease, puts=[a_timer()], finished=[finished(a_timer("done"))])
-    held = postgres.hold(store)
-    assert held is not None
-    with held as hold:
-        writing = asyncio.create_task(store.apply([change]))
-        await hold.reached()
-        await asyncio.to_thread(postgres_server.stop, how)
-        with pytest.raises(StoreUnavailable):
-            await writing
-    postgres_server.start()
-    await asked(postgres.url, lambda it: it.execute(HOLDING_NO_MORE))
-    assert await store.apply([change]) == frozenset()
-    assert await everything(store) == [a_timer()]
+    standing = asyncio.create_task(store._connections.do(stand_still))
+    await holds.wait()
+    other = PostgresStore(postgres.url)
+    await other.open()
+    async with asyncio.timeout(10):
+        (lease,) = await other.claim([0], owner="other", at=NOW)
+    assert lease.owner == "other"
+    goes_on.set()
+    with pytest.raises(StoreUnavailable):
+        await standing
+    await other.close()
 
 
 async def test_idle_connections_that_were_closed_are_replaced_unnoticed(
@@ -155,117 +149,6 @@ async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
         await store.close()
 
 
-async def test_a_connection_lost_before_the_statement_leaves_the_store_usable(
-    postgres: PostgresDatabase,
-) -> None:
-    async with Proxy(postgres.url) as proxy:
-        store = PostgresStore(proxy.url)
-        await store.open()
-        lease = await claimed(store)
-        proxy.cut()
-        with suppress(StoreUnavailable):  # Unless the end of the connection came first.
-            await put(store, lease, a_timer("meanwhile"))
-        await put(store, lease, a_timer("after"))
-        assert "after" in [timer.id for timer in await everything(store)]
-        await store.close()
-
-
-async def test_who_stands_still_within_a_transaction_does_not_hold_up_who_takes_over(
-    postgres: PostgresDatabase, store: PostgresStore
-) -> None:
-    await claimed(store)
-    holds, goes_on = asyncio.Event(), asyncio.Event()
-
-    async def stand_still(connection: Any) -> None:
-        async with connection.transaction():
-            await connection.execute("SELECT FROM timers WHERE row_type = 1 FOR SHARE")
-            holds.set()
-            await goes_on.wait()
-
-    standing = asyncio.create_task(store._connections.do(stand_still))
-    await holds.wait()
-    other = PostgresStore(postgres.url)
-    await other.open()
-    async with asyncio.timeout(10):
-        (lease,) = await other.claim([0], owner="other", at=NOW)
-    assert lease.owner == "other"
-    goes_on.set()
-    with pytest.raises(StoreUnavailable):
-        await standing
-    await other.close()
-
-
-async def test_a_server_that_answers_no_more_is_given_up_on(
-    postgres_server: Postgresql, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "ANSWER_GRACE_S", -0.5)
-    monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.5)
-    store = PostgresStore(
-        postgres_server.url_of("test_postgres_failures") + "?statement_timeout=1s"
-    )
-    await store.open()
-    await store.now()
-    server = postgres_server.pid
-    assert server is not None
-    children = Path(f"/proc/{server}/task/{server}/children").read_text()
-    frozen = [server, *map(int, children.split())]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable, match="it did not answer in time"):
-                await store.now()
-    finally:
-        for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
-    assert await store.now() > 0
-    await store.close()
-
-
-@pytest.mark.parametrize("code", ["40001", "40P01"])
-async def test_a_write_that_others_were_in_the_way_of_is_tried_again(
-    postgres: PostgresDatabase, store: PostgresStore, code: str
-) -> None:
-    lease = await claimed(store)
-    async with _Raising(postgres, code, connections.TRIES - 1):
-        await put(store, lease, a_timer())
-    assert await everything(store) == [a_timer()]
-
-
-async def test_it_is_not_tried_for_ever(postgres: PostgresDatabase, store: PostgresStore) -> None:
-    lease = await claimed(store)
-    async with _Raising(postgres, "40P01", connections.TRIES):
-        with pytest.raises(StoreUnavailable, match=r"other writes were in its way \(40P01\)"):
-            await put(store, lease, a_timer())
-    assert await everything(store) == []
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("53100", "its disk is full"),
-        ("53200", "it has no memory left"),
-        ("53400", "it has run out of something"),
-        ("55P03", "a lock was not to be had in time"),
-        ("57014", "a statement took longer than statement_timeout"),
-        ("57P01", "it is shutting down"),
-        ("58030", "reading or writing its files failed"),
-        ("25006", "it can only be read"),
-        ("42501", "this user lacks a right"),
-    ],
-)
-async def test_an_outage_is_named_and_undoes_the_write(
-    postgres: PostgresDatabase, store: PostgresStore, code: str, reason: str
-) -> None:
-    lease = await claimed(store)
-    async with _Raising(postgres, code, 1):
-        with pytest.raises(StoreUnavailable, match=rf"failures: {reason}.*\({code}\)") as caught:
-            await put(store, lease, a_timer())
-        assert isinstance(caught.value.__cause__, asyncpg.PostgresError)
-        await put(store, lease, a_timer("next"))
-    assert await everything(store) == [a_timer("next")]
-
-
 async def test_what_no_table_knows_is_an_error_without_the_value(store: PostgresStore) -> None:
     lease = await claimed(store)
     with pytest.raises(StoreError) as caught:
@@ -289,29 +172,6 @@ async def test_a_statement_that_takes_too_long_is_ended(
     await impatient.close()
 
 
-async def test_lists_that_take_long_leave_connections_for_what_timers_wait_for(
-    postgres: PostgresDatabase,
-) -> None:
-    store = PostgresStore(f"{postgres.url}?pool_size=4")
-    await store.open()
-    lease = await claimed(store)
-
-    async def hold_up(connection: Any) -> None:
-        transaction = connection.transaction()
-        await transaction.start()
-        await connection.execute("LOCK TABLE history")
-        query = ListQuery(namespace="default", num_shards=1)
-        lists = [asyncio.create_task(store.select(query)) for _ in range(20)]
-        await put(store, lease, a_timer())
-        assert await everything(store) == [a_timer()]
-        assert not any(task.done() for task in lists)
-        await transaction.rollback()
-        assert [len(listing.entries) for listing in await asyncio.gather(*lists)] == [1] * 20
-
-    await asked(postgres.url, hold_up)
-    await store.close()
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -331,14 +191,6 @@ async def test_why_it_cannot_be_opened_is_one_line_without_the_password(
         await store.open()
     assert password not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-async def test_a_newer_schema_is_refused_and_left_alone(postgres: PostgresDatabase) -> None:
-    await asked(postgres.url, lambda it: it.execute("UPDATE duetime_schema SET version = 99"))
-    with pytest.raises(SchemaTooNew) as caught:
-        await PostgresStore(postgres.url).open()
-    assert (caught.value.found, caught.value.known) == (99, len(schema.MIGRATIONS))
-    await asked(postgres.url, lambda it: it.execute("UPDATE duetime_schema SET version = 1"))
 
 
 async def test_an_old_server_and_another_encoding_are_refused(
@@ -434,22 +286,6 @@ async def test_what_is_too_heavy_for_one_statement_is_one_transaction_still(
     change = batch(leases[0], removes=heavy[:5], puts=[a_timer("new", payload=payload)])
     assert await store.apply([change]) == frozenset()
     assert [timer.id for timer in await everything(store)] == ["new"]
-
-
-async def test_pages_of_heavy_timers_are_cut_short(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "DUE_BYTES_MAX", 20_000)
-    leases = await store.claim([0, 1], owner="node-a", at=NOW)
-    payload = b'"' + b"x" * 998 + b'"'
-    for lease in leases:
-        timers = [
-            a_timer(f"t-{n}", shard=lease.shard, at=NOW + n, payload=payload) for n in range(30)
-        ]
-        await put(store, lease, *timers)
-    pages = await store.due([DueRead(shard, CURSOR_MIN, INSTANT_MAX, 100) for shard in (0, 1)])
-    assert [(len(page.timers), page.more) for page in pages] == [(10, True), (10, True)]
-    assert [timer.id for timer in pages[1].timers] == [f"t-{n}" for n in range(10)]
 
 
 async def test_rows_are_as_an_operator_expects_them(

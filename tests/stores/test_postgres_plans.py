@@ -12,7 +12,7 @@ from duetime.model import Lease
 from duetime.store import Batch, ListCursor, ListQuery
 from duetime.stores.postgres import PostgresStore, listing
 from duetime.stores.postgres import statements as sql
-from duetime.stores.sql.listing import arms_of
+from duetime.stores.sql.listing import arms_of, rows_of
 from duetime.testing.conformance.timers import NOW, a_timer, batch, claimed, finished
 from tests.stores.postgres_database import PostgresDatabase
 
@@ -151,11 +151,11 @@ async def test_a_list_walks_one_index_of_each_table(
     arms = arms_of(query, listing.DIALECT)
 
     async def explained(connection: Any) -> tuple[str, str]:
-        text, *values = listing.numbered(listing.rows_of(arms, query))
+        text, *values = listing.numbered(rows_of(arms, query, listing.DIALECT))
         rows = await connection.fetch(f"EXPLAIN (COSTS OFF) {text}", *values)
         counts = []
         for arm in arms:
-            text, *values = listing.numbered(arm.count(arm.table))
+            text, *values = listing.numbered(arm.count())
             counts += await connection.fetch(f"EXPLAIN (COSTS OFF) {text}", *values)
         return "\n".join(row[0] for row in rows), "\n".join(row[0] for row in counts)
 

@@ -100,7 +100,7 @@ def test_a_list_walks_one_index_of_each_table(
     query = ListQuery(namespace="default", num_shards=16, **fields)
     arms = arms_of(query, listing.DIALECT)
     for arm in arms:
-        plan_of(connection, *arm.count(listing.source(arm)))
+        plan_of(connection, *arm.count())
     plan = plan_of(connection, *listing.places_of(arms, query))
     assert timers in plan
     assert history in plan

@@ -23,6 +23,9 @@ _MONGODB = Adapter("duetime.stores.mongodb", "MongoStore", "mongodb")
 ADAPTERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
+    "mysql": Adapter("duetime.stores.mysql", "mysql", "mysql"),
+    "mariadb": Adapter("duetime.stores.mysql", "mariadb", "mysql"),
+    "tidb": Adapter("duetime.stores.mysql", "tidb", "mysql"),
     "mongodb": _MONGODB,
     "mongodb+srv": _MONGODB,
     "dynamodb": Adapter("duetime.stores.dynamodb", "DynamoStore", "dynamodb"),

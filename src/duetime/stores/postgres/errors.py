@@ -3,12 +3,11 @@
 Messages that quote a value stay out: it may be a payload or a header.
 """
 
-import ssl
-
 import asyncpg
 import msgspec
 
 from duetime.errors import StoreError, StoreUnavailable
+from duetime.stores.sql.errors import of_no_code
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -75,14 +74,9 @@ def translated(error: Exception, database: str) -> StoreError:
             return StoreUnavailable(f"{database}: {reason} ({sqlstate})")
         message = "" if sqlstate.startswith(_QUOTE_VALUES) else f"{error.args[0]} "
         return StoreError(f"{database}: {message}({type(error).__name__}, {sqlstate})")
-    if isinstance(error, msgspec.MsgspecError):
-        return StoreError(f"{database}: a row cannot be read ({type(error).__name__})")
-    if isinstance(error, ssl.SSLError):
-        return StoreUnavailable(f"{database}: TLS failed: {error.reason or error}")
-    if isinstance(error, TimeoutError):
-        return StoreUnavailable(f"{database}: it did not answer in time")
-    if isinstance(error, OSError):
-        return StoreUnavailable(f"{database}: it cannot be reached: {error.strerror or error}")
+    outside = of_no_code(error, database)
+    if outside is not None:
+        return outside
     return StoreUnavailable(f"{database}: {str(error).splitlines()[0]}")  # A hint may follow.
 
 

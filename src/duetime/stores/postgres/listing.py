@@ -12,13 +12,16 @@ from asyncpg import Connection
 
 from duetime.model import Finished, Timer
 from duetime.store import Listing, ListQuery
-from duetime.stores.sql.listing import Arm, Condition, Dialect, arms_of, order_of, page_of
-from duetime.stores.sql.rows import TIMER_COLUMNS, history_from, timer_from
-
-_COLUMNS = {
-    "timers": "timestamp '1970-01-01' AS at, NULL AS status",
-    "history": "finished_at AS at, finished_status AS status",
-}
+from duetime.stores.sql.listing import (
+    Arm,
+    Condition,
+    Dialect,
+    arms_of,
+    limit_offset,
+    row_beyond,
+    rows_of,
+)
+from duetime.stores.sql.rows import history_from, timer_from
 
 
 async def select(connection: Connection, query: ListQuery) -> Listing:
@@ -31,23 +34,8 @@ async def select(connection: Connection, query: ListQuery) -> Listing:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         total = 0
         for arm in arms:
-            total += await connection.fetchval(*numbered(arm.count(arm.table)))
+            total += await connection.fetchval(*numbered(arm.count()))
         return Listing(await _page(connection, arms, query), total)
-
-
-def rows_of(arms: list[Arm], query: ListQuery) -> Condition:
-    """The statement that finds the page's rows, in order."""
-    places = f"timer_{query.sort} AS place, timer_uuid AS uuid"
-    columns = ", ".join(TIMER_COLUMNS)
-    selects = []
-    for arm in arms:
-        text, values = arm.rows(f"{places}, {_COLUMNS[arm.table]}, {columns}", arm.table, query)
-        if len(arms) > 1:
-            # In order here already: a union as a whole PostgreSQL would read to its end and sort.
-            text = f"({text} ORDER BY {order_of(query)} LIMIT ?)"
-            values = [*values, query.offset + query.limit]
-        selects.append(Condition(text, values))
-    return page_of(selects, query)
 
 
 def numbered(statement: Condition) -> tuple[Any, ...]:
@@ -61,7 +49,7 @@ def numbered(statement: Condition) -> tuple[Any, ...]:
 async def _page(
     connection: Connection, arms: list[Arm], query: ListQuery
 ) -> list[Timer | Finished]:
-    rows = await connection.fetch(*numbered(rows_of(arms, query)))
+    rows = await connection.fetch(*numbered(rows_of(arms, query, DIALECT)))
     return [_entry(row) for row in rows]
 
 
@@ -79,4 +67,11 @@ def _in_shards(num_shards: int) -> Condition:
     return Condition("shard_id = ANY (?)", [list(range(num_shards))])
 
 
-DIALECT = Dialect(among=_among, in_shards=_in_shards)
+DIALECT = Dialect(
+    among=_among,
+    in_shards=_in_shards,
+    source=lambda table, index: table,
+    beyond=row_beyond,
+    page=limit_offset,
+    no_instant="timestamp '1970-01-01'",
+)

@@ -10,6 +10,7 @@ seen. Writes to different shards do not wait for each other.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from asyncpg import Connection
@@ -31,6 +32,7 @@ from duetime.stores.postgres.connections import FEW_STATEMENTS, MANY_QUERIES, Co
 from duetime.stores.postgres.listing import select
 from duetime.stores.postgres.schema import migrate
 from duetime.stores.postgres.url import parse
+from duetime.stores.sql.chunks import runs, weight_of
 from duetime.stores.sql.rows import Row, history_from, history_row, timer_from, timer_row
 
 WRITES_IN_FLIGHT_MAX = 4
@@ -117,7 +119,7 @@ class PostgresStore:
         for number, *columns in rows:
             found[number - 1].append(timer_from(*columns))
         return [
-            Page(timers, more=len(timers) == read.limit or _bytes(timers) >= bytes_max)
+            Page(timers, more=len(timers) == read.limit or sum(map(weight_of, timers)) >= bytes_max)
             for timers, read in zip(found, reads, strict=True)
         ]
 
@@ -199,34 +201,21 @@ def _columns(rows: Sequence[Row], width: int = 0) -> list[Sequence[Any]]:
 
 def _pieces(batches: Sequence[Batch]) -> list[Sequence[Batch]]:
     """What goes into one statement each: all of it, unless payloads make it too heavy."""
-    if sum(map(_weight, batches)) <= WRITE_BYTES_MAX:
+    if sum(map(weight_of, chain.from_iterable(map(_rows, batches)))) <= WRITE_BYTES_MAX:
         return [batches]
     by_shard = sorted(batches, key=lambda batch: batch.lease.shard)
     return [[part] for batch in by_shard for part in _parts(batch)]
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    part, room = Batch(batch.lease, [], batch.removes, []), WRITE_BYTES_MAX
-    rest = Batch(batch.lease, batch.puts[::-1], [], batch.finished[::-1])
-    while rest.puts or rest.finished:
-        timer = rest.puts[-1] if rest.puts else rest.finished[-1].timer
-        room -= _bytes([timer])
-        if room < 0:
-            yield part
-            part, room = Batch(batch.lease, [], [], []), WRITE_BYTES_MAX - _bytes([timer])
-        if rest.puts:
-            part.puts.append(rest.puts.pop())
-        else:
-            part.finished.append(rest.finished.pop())
-    yield part
+    yield Batch(batch.lease, [], batch.removes, [])
+    for run in runs(_rows(batch), weight_of, WRITE_BYTES_MAX):
+        puts = [row for row in run if isinstance(row, Timer)]
+        yield Batch(batch.lease, puts, [], [row for row in run if isinstance(row, Finished)])
 
 
-def _weight(batch: Batch) -> int:
-    return _bytes(batch.puts) + _bytes([entry.timer for entry in batch.finished])
-
-
-def _bytes(timers: Sequence[Timer]) -> int:
-    return sum(len(timer.payload or b"") + len(timer.metadata or b"") for timer in timers)
+def _rows(batch: Batch) -> list[Timer | Finished]:
+    return [*batch.puts, *batch.finished]
 
 
 def _shards(rows: Sequence[Any]) -> frozenset[int]:

@@ -4,10 +4,11 @@
 A `?` stands for each value. How the rows are then found and read is the store's own.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from duetime.store import ListQuery
+from duetime.stores.sql.rows import TIMER_COLUMNS
 
 
 class Condition(NamedTuple):
@@ -24,25 +25,39 @@ class Dialect(NamedTuple):
     """A column has one of the values."""
     in_shards: Callable[[int], Condition]
     """`shard_id` is below a number; each shard is to be one seek."""
+    source: Callable[[str, str], str]
+    """A table, by the index of that name where the database takes advice."""
+    beyond: Callable[[Sequence[str], Sequence[Any]], Condition]
+    """Some columns, in the order of an index, come after the values."""
+    page: Callable[[int, int], Condition]
+    """What ends an ordered statement: at most so many rows, after an offset."""
+    instant: Callable[[int], Any] = int
+    """How the driver takes an instant."""
+    no_instant: str = "0"
+    """The first instant of all, in a column."""
 
 
 class Arm:
     """What one table contributes: the rows that match the query.
 
-    `place` are the columns that make up `ListCursor`, `index` says which of the table's serves.
+    `place` are the columns that make up `ListCursor`.
     """
 
-    def __init__(self, table: str, query: ListQuery, *, place: str) -> None:
+    def __init__(
+        self, table: str, query: ListQuery, dialect: Dialect, *, place: Sequence[str]
+    ) -> None:
         self.table = table
-        self.index = "lookup" if query.id_prefix else query.sort.removesuffix("_at")
+        index = "lookup" if query.id_prefix else query.sort.removesuffix("_at")
+        self.source = dialect.source(table, index)
         self.where: list[str] = []
         self.values: list[Any] = []
+        self._dialect = dialect
         self._place = place
         self.only("timer_namespace = ?", query.namespace)
         if query.execute_from is not None:
-            self.only("timer_execute_at >= ?", query.execute_from)
+            self.only("timer_execute_at >= ?", dialect.instant(query.execute_from))
         if query.execute_before is not None:
-            self.only("timer_execute_at < ?", query.execute_before)
+            self.only("timer_execute_at < ?", dialect.instant(query.execute_before))
         if query.id_prefix:
             self.only("timer_id >= ?", query.id_prefix)
             beyond = after_prefix(query.id_prefix)
@@ -53,20 +68,23 @@ class Arm:
         self.where.append(condition)
         self.values += values
 
-    def count(self, source: str) -> Condition:
+    def count(self) -> Condition:
         """The statement that counts all that match."""
         return Condition(
-            f"SELECT count(*) FROM {source} WHERE {' AND '.join(self.where)}", self.values
+            f"SELECT count(*) FROM {self.source} WHERE {' AND '.join(self.where)}", self.values
         )
 
-    def rows(self, columns: str, source: str, query: ListQuery) -> Condition:
+    def rows(self, columns: str, query: ListQuery) -> Condition:
         """The statement that finds them, from the query's `after` on."""
         where, values = list(self.where), list(self.values)
         if query.after is not None:
-            after = query.after[: self._place.count(",") + 1]
-            where.append(f"({self._place}) > ({', '.join('?' * len(after))})")
-            values += after
-        return Condition(f"SELECT {columns} FROM {source} WHERE {' AND '.join(where)}", values)
+            at, uuid, finished_at = query.after
+            instant = self._dialect.instant
+            after = [instant(at), uuid, instant(finished_at)][: len(self._place)]
+            beyond = self._dialect.beyond(self._place, after)
+            where.append(beyond.text)
+            values += beyond.values
+        return Condition(f"SELECT {columns} FROM {self.source} WHERE {' AND '.join(where)}", values)
 
 
 def arms_of(query: ListQuery, dialect: Dialect) -> list[Arm]:
@@ -74,7 +92,7 @@ def arms_of(query: ListQuery, dialect: Dialect) -> list[Arm]:
     arms = []
     if query.pending:
         # Unfinished, a timer stands before the finished ones of its place.
-        arm = Arm("timers", query, place="timer_execute_at, timer_uuid")
+        arm = Arm("timers", query, dialect, place=("timer_execute_at", "timer_uuid"))
         if query.id_prefix:
             shards = dialect.in_shards(query.num_shards)
             arm.only(f"{shards.text} AND row_type = 2", *shards.values)
@@ -83,26 +101,72 @@ def arms_of(query: ListQuery, dialect: Dialect) -> list[Arm]:
             arm.only(f"NOT ({without.text})", *without.values)
         arms.append(arm)
     if query.finished:
-        arm = Arm("history", query, place="timer_execute_at, timer_uuid, finished_at")
-        arm.only("finished_at > ?", query.finished_after)
+        place = ("timer_execute_at", "timer_uuid", "finished_at")
+        arm = Arm("history", query, dialect, place=place)
+        arm.only("finished_at > ?", dialect.instant(query.finished_after))
         statuses = dialect.among("finished_status", query.finished)
         arm.only(statuses.text, *statuses.values)
         arms.append(arm)
     return arms
 
 
-def page_of(selects: list[Condition], query: ListQuery) -> Condition:
+def rows_of(arms: list[Arm], query: ListQuery, dialect: Dialect) -> Condition:
+    """The statement that finds the page's rows, in order: ENTRY_COLUMNS each."""
+    finished = {
+        "timers": f"{dialect.no_instant} AS at, NULL AS status",
+        "history": "finished_at AS at, finished_status AS status",
+    }
+    places = f"timer_{query.sort} AS place, timer_uuid AS uuid"
+    columns = ", ".join(TIMER_COLUMNS)
+    selects = [arm.rows(f"{places}, {finished[arm.table]}, {columns}", query) for arm in arms]
+    if len(selects) > 1:
+        # In order here already: a union as a whole a database would read to its end and sort.
+        # One alone is ordered by what follows; to order it twice is more than PostgreSQL takes.
+        first = dialect.page(query.offset + query.limit, 0)
+        selects = [
+            Condition(f"({text} ORDER BY {order_of(query)} {first.text})", [*values, *first.values])
+            for text, values in selects
+        ]
+    return page_of(selects, query, dialect)
+
+
+def page_of(selects: list[Condition], query: ListQuery, dialect: Dialect) -> Condition:
     """One page of what the arms' statements found; they name their columns as `order_of` does."""
     statement = " UNION ALL ".join(select.text for select in selects)
-    statement += f" ORDER BY {order_of(query)} LIMIT ? OFFSET ?"
+    page = dialect.page(query.limit, query.offset)
     values = [value for select in selects for value in select.values]
-    return Condition(statement, [*values, query.limit, query.offset])
+    return Condition(f"{statement} ORDER BY {order_of(query)} {page.text}", [*values, *page.values])
 
 
 def order_of(query: ListQuery) -> str:
     """By what the query sorts by, by uuid, and by when it finished."""
     direction = "DESC" if query.descending else "ASC"
     return f"place {direction}, uuid {direction}, at {direction}"
+
+
+def one_of(column: str, values: Collection[object]) -> Condition:
+    """`Dialect.among` where a list is not one value."""
+    return Condition(f"{column} IN ({', '.join('?' * len(values))})", list(values))
+
+
+def row_beyond(columns: Sequence[str], values: Sequence[Any]) -> Condition:
+    """`Dialect.beyond` where rows compare, and an index serves that."""
+    return Condition(f"({', '.join(columns)}) > ({', '.join('?' * len(values))})", list(values))
+
+
+def nested_beyond(columns: Sequence[str], values: Sequence[Any]) -> Condition:
+    """`Dialect.beyond` where they do not, or no index would serve it."""
+    (column, *columns), (value, *values) = columns, values
+    if not columns:
+        return Condition(f"{column} > ?", [value])
+    rest = nested_beyond(columns, values)
+    text = f"({column} > ? OR {column} = ? AND {rest.text})"
+    return Condition(text, [value, value, *rest.values])
+
+
+def limit_offset(limit: int, offset: int) -> Condition:
+    """`Dialect.page` where there are these words."""
+    return Condition("LIMIT ? OFFSET ?", [limit, offset])
 
 
 def after_prefix(prefix: str) -> str | None:

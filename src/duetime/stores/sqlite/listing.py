@@ -5,13 +5,21 @@ themselves are read for the page only. A deep offset costs no more than counting
 """
 
 import sqlite3
-from collections.abc import Collection
 
 import msgspec
 
 from duetime.model import Finished, Timer
 from duetime.store import Listing, ListQuery
-from duetime.stores.sql.listing import Arm, Condition, Dialect, arms_of, page_of
+from duetime.stores.sql.listing import (
+    Arm,
+    Condition,
+    Dialect,
+    arms_of,
+    limit_offset,
+    one_of,
+    page_of,
+    row_beyond,
+)
 from duetime.stores.sqlite import statements as sql
 from duetime.stores.sqlite.rows import history_in, timers_in
 
@@ -28,7 +36,7 @@ def select(connection: sqlite3.Connection, query: ListQuery) -> Listing:
         return Listing([], 0 if query.total else None)
     total = None
     if query.total:
-        counts = [connection.execute(*arm.count(source(arm))).fetchone() for arm in arms]
+        counts = [connection.execute(*arm.count()).fetchone() for arm in arms]
         total = sum(count for (count,) in counts)
     places = connection.execute(*places_of(arms, query)).fetchall()
     entries = [_entry(connection, uuid, shard, row) for _, uuid, _, shard, row in places]
@@ -38,14 +46,8 @@ def select(connection: sqlite3.Connection, query: ListQuery) -> Listing:
 def places_of(arms: list[Arm], query: ListQuery) -> Condition:
     """The statement that finds where the page's rows stand, in order."""
     order = f"timer_{query.sort} AS place, timer_uuid AS uuid"
-    selects = [arm.rows(f"{order}, {_COLUMNS[arm.table]}", source(arm), query) for arm in arms]
-    return page_of(selects, query)
-
-
-def source(arm: Arm) -> str:
-    """The table by its index: not left to SQLite, which has no statistics and might think the
-    wrong one better."""
-    return f"{arm.table} INDEXED BY idx_{arm.table.removesuffix('s')}_{arm.index}"
+    selects = [arm.rows(f"{order}, {_COLUMNS[arm.table]}", query) for arm in arms]
+    return page_of(selects, query, DIALECT)
 
 
 def _entry(
@@ -58,8 +60,9 @@ def _entry(
     return timers_in(text)[0]
 
 
-def _among(column: str, values: Collection[object]) -> Condition:
-    return Condition(f"{column} IN ({', '.join('?' * len(values))})", list(values))
+def _source(table: str, index: str) -> str:
+    """Not left to SQLite, which has no statistics and might think the wrong one better."""
+    return f"{table} INDEXED BY idx_{table.removesuffix('s')}_{index}"
 
 
 def _in_shards(num_shards: int) -> Condition:
@@ -67,4 +70,6 @@ def _in_shards(num_shards: int) -> Condition:
     return Condition("shard_id IN (SELECT value FROM json_each(?))", [shards])
 
 
-DIALECT = Dialect(among=_among, in_shards=_in_shards)
+DIALECT = Dialect(
+    among=one_of, in_shards=_in_shards, source=_source, beyond=row_beyond, page=limit_offset
+)

@@ -1,14 +1,10 @@
 # ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """The statements of the SQLite store, and the rows of many timers in few of them."""
 
-from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TypeVar
 
 from duetime.stores.sql.rows import HISTORY_COLUMNS, TIMER_COLUMNS
 from duetime.stores.sqlite.rows import HISTORY_AS_JSON, TIMERS_AS_JSON
-
-T = TypeVar("T")
 
 # Few sizes, so that the statements stay prepared; and every small one, because a commit of
 # twenty rows is to be one statement: beside a busy loop each costs a tenth of a millisecond.
@@ -136,12 +132,3 @@ def read_outcomes(rows: int) -> str:
             WHERE timer_namespace = namespace AND timer_id = id
         )
     """
-
-
-def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The rows in pieces of the sizes in CHUNKS, the largest first."""
-    start = 0
-    for size in CHUNKS:
-        while len(rows) - start >= size:
-            yield rows[start : start + size]
-            start += size

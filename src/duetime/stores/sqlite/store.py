@@ -30,6 +30,7 @@ from duetime.store import (
     ShardRow,
     Traits,
 )
+from duetime.stores.sql.chunks import chunks
 from duetime.stores.sql.rows import history_row, timer_row
 from duetime.stores.sqlite import statements as sql
 from duetime.stores.sqlite.lane import Lane
@@ -131,7 +132,7 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> list[Timer | None]:
             found = {}
             with reading(connection):
-                for chunk in sql.chunks(keys):
+                for chunk in chunks(keys, sql.CHUNKS):
                     for timer in timers_in(_text(connection, sql.read_timers, chunk)):
                         found[Key(timer.shard, timer.namespace, timer.id)] = timer
             return [found.get(key) for key in keys]
@@ -144,7 +145,7 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> list[Finished | None]:
             found = {}
             with reading(connection):
-                for chunk in sql.chunks(names):
+                for chunk in chunks(names, sql.CHUNKS):
                     for finished in history_in(_text(connection, sql.read_outcomes, chunk)):
                         found[finished.timer.namespace, finished.timer.id] = finished
             return [found.get(name) for name in names]
@@ -313,7 +314,7 @@ def _remove(connection: sqlite3.Connection, timers: list[Timer]) -> None:
         if len(uuids) < SAME_INSTANT_MIN:
             keys += [(shard, execute_at, uuid) for uuid in uuids]
         else:
-            for chunk in sql.chunks(uuids):
+            for chunk in chunks(uuids, sql.CHUNKS):
                 values = (shard, execute_at, *chunk)
                 connection.execute(sql.remove_of_instant(len(chunk)), values)
     _many(connection, sql.remove, keys)
@@ -324,7 +325,7 @@ def _many(
     statement: Callable[[int], str],
     rows: Sequence[tuple[object, ...]],
 ) -> None:
-    for chunk in sql.chunks(rows):
+    for chunk in chunks(rows, sql.CHUNKS):
         connection.execute(statement(len(chunk)), list(chain.from_iterable(chunk)))
 
 

@@ -181,6 +181,15 @@ class Lists(Base):
         for page in ({"limit": 1}, {"offset": 1_000}, {"descending": True, "sort": "created_at"}):
             assert (await store.select(_query(total=True, **page))).total == everything
 
+    @pytest.mark.parametrize("fields", [{"pending": False}, {"finished": ()}])
+    async def test_unfinished_ones_alone_and_history_alone_are_pages_too(
+        self, store: Store, fields: dict[str, Any]
+    ) -> None:
+        entries = await _fill(store)
+        for page in ({}, {"offset": 2, "limit": 3}, {"descending": True, "total": True}):
+            query = _query(**fields, **page)
+            assert await store.select(query) == listed(entries, query)
+
     async def test_no_total_is_counted_where_none_is_asked(self, store: Store) -> None:
         await _fill(store)
         assert (await store.select(_query())).total is None
