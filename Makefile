@@ -5,11 +5,11 @@ READY := .venv/.ready
 STORES := .pytest_cache/stores.jsonl
 PYTEST := $(BIN)/pytest --stores-report $(STORES)
 
-.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock \
-	clean
+.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos chaos-cluster \
+	fuzz docs lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
 
@@ -20,11 +20,11 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 run: $(READY) ## start a server to try things with: SQLite in ./.duetime, loopback only
 	@exec $(BIN)/duetime dev
 
-up: $(READY) ## start a database server to try things with: STORE=postgresql, mysql, …
-	@$(BIN)/python -m scripts.servers up $(STORE)
+up: $(READY) ## start a server to try things with: STORE=postgresql or another one, or SERVER=etcd
+	@$(BIN)/python -m scripts.servers up $(STORE)$(SERVER)
 
 down: $(READY) ## stop the server that `make up` started, and delete its data
-	@$(BIN)/python -m scripts.servers down $(STORE)
+	@$(BIN)/python -m scripts.servers down $(STORE)$(SERVER)
 
 test: $(READY) ## run the quick suite, which needs no servers, then the stores that need quick ones
 	@rm -f $(STORES)
@@ -57,6 +57,9 @@ sim-mutants: $(READY) ## prove that mistakes put into the engine are caught, and
 
 chaos: $(READY) ## do faults to a real server under load; SEED=n repeats, ARGS="kill freeze" picks
 	$(BIN)/python -m chaos $(ARGS)
+
+chaos-cluster: $(READY) ## do faults to three nodes on a PostgreSQL; SEED=n, ARGS="rolling drain"
+	$(BIN)/python -m chaos.cluster $(ARGS)
 
 fuzz: $(READY) ## send a real server hostile input; SEED=n repeats, ARGS="wire crowd" picks
 	$(BIN)/python -m fuzz $(ARGS)

@@ -54,6 +54,7 @@ def account(
     `wall` is the latest that the server's clock can have shown when it sent what arrived at a
     real instant. Namespaces in `forgetful` keep no history, so `found` says nothing of theirs.
     """
+    records = list(records)
     verdict = Verdict(arrivals=len(arrivals))
     of_key: dict[str, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
@@ -68,7 +69,7 @@ def account(
     for key, strangers in of_key.items():
         verdict.unasked += len(strangers)
         verdict.problems.append(f"{key}: {len(strangers)} callbacks of a timer nobody asked for")
-    _duplicates(arrivals, kills, verdict)
+    _duplicates(records, arrivals, kills, verdict)
     return verdict
 
 
@@ -81,6 +82,26 @@ def expected(record: Record) -> Op | None:
         if op.outcome == "done":
             last = None if op.kind == "cancel" else op
     return last
+
+
+def lateness_ms(records: Iterable[Record], arrivals: Iterable[Arrival]) -> int:
+    """The longest that a schedule's first callback came after it was due, or after its client
+    was told of it, if that was later; the first attempt only, retries are late on purpose."""
+    first: dict[tuple[str, int], int] = {}
+    for arrival in arrivals:
+        firing = arrival.firing
+        if firing.attempt == 1:
+            place = (firing.key, firing.revision)
+            first[place] = min(arrival.at, first.get(place, arrival.at))
+    return max(
+        (
+            first[record.key, op.revision] - max(op.due, op.ended)
+            for record in records
+            for op in record.ops
+            if op.outcome == "done" and (record.key, op.revision) in first
+        ),
+        default=0,
+    )
 
 
 def _fired_when_it_should(
@@ -168,8 +189,14 @@ def _disagreement(record: Record, last: Op | None, seen: Found | None) -> str | 
     return None
 
 
-def _duplicates(arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Verdict) -> None:
-    """A firing may be repeated only by a kill at which its outcome was not on disk."""
+def _duplicates(
+    records: Iterable[Record], arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Verdict
+) -> None:
+    """A firing may be repeated only by a kill at which its outcome was not on disk, or by a
+    client that asks twice: what it asked first may have fired before the same comes again."""
+    asked_twice = {
+        (record.key, op.revision): op.ended for record in records for op in record.ops if op.again
+    }
     times: dict[Firing, list[int]] = defaultdict(list)
     for arrival in arrivals:
         times[arrival.firing].append(arrival.at)
@@ -177,8 +204,10 @@ def _duplicates(arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Ver
         instants.sort()
         for before, again in pairwise(instants):
             verdict.duplicates += 1
-            explained = any(
-                before <= kill.at + TRAVEL_MS and kill.at <= again and firing in kill.unfinished
+            explained = before <= asked_twice.get((firing.key, firing.revision), 0) or any(
+                before <= (kill.until or kill.at) + TRAVEL_MS
+                and kill.at <= again
+                and firing in kill.unfinished
                 for kill in kills
             )
             if not explained:

@@ -26,6 +26,8 @@ class Op(Struct, kw_only=True):
     due: int = 0
     script: str = ""
     """How the receiver answers this revision: see `chaos.receiver`."""
+    again: bool = False
+    """Its client has asked twice, because the first time no answer came."""
 
 
 class Record(Struct):
@@ -54,10 +56,13 @@ class Arrival(Struct, frozen=True):
 
 
 class Kill(Struct, frozen=True):
-    """A death, and what the database then did not know to be finished."""
+    """A death, or another end of being heard, and what the database then did not know to be
+    finished."""
 
     at: int
     unfinished: frozenset[Firing]
+    until: int | None = None
+    """Who is cut off and alive goes on firing until this, and nobody hears what came of it."""
 
 
 class Found(Struct, frozen=True):

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
+from tests.acceptance.processes import instant_passed
 
 from chaos.account import ATTEMPTS_MAX
 from chaos.ledger import Kind, Op, Outcome, Record
-from chaos.world import FORGETFUL, World, now
+from chaos.served import FORGETFUL, Served, client, now
 from duetime.instants import format_instant
 
 CLIENTS = 16
@@ -25,17 +26,24 @@ REST_AHEAD_MS = (5_200, 7_000)
 LOOK_UP_PAUSE_S = 0.1
 RETRY = {"maxAttempts": ATTEMPTS_MAX, "initialInterval": "100ms", "maxInterval": "2s"}
 
-Reply = tuple[int, Any]
+
+class Reply(NamedTuple):
+    """A status of 0: it was never sent."""
+
+    status: int
+    answer: Any = None
+    unsure: bool = False
+    """Another place was asked before, and gave no answer: it may have done what was asked."""
 
 
 @asynccontextmanager
-async def load(world: World) -> AsyncIterator[None]:
+async def load(world: Served) -> AsyncIterator[None]:
     """Clients at work until the block ends; each finishes what it has begun."""
     enough = asyncio.Event()
-    async with world.client() as session, asyncio.TaskGroup() as clients:
+    async with client() as session, asyncio.TaskGroup() as clients:
         for number in range(CLIENTS):
-            client = _Client(world, session, Random(world.chance.random()), number)
-            clients.create_task(client.work(enough))
+            one = _Client(world, session, Random(world.chance.random()), number)
+            clients.create_task(one.work(enough))
         try:
             yield
         finally:
@@ -46,7 +54,7 @@ class _Client:
     """One after the other: a timer, or a batch of them, through its life."""
 
     def __init__(
-        self, world: World, session: aiohttp.ClientSession, chance: Random, number: int
+        self, world: Served, session: aiohttp.ClientSession, chance: Random, number: int
     ) -> None:
         self._world = world
         self._session = session
@@ -103,15 +111,19 @@ class _Client:
         bodies = [self._create(record) for record in timers]
         sent = now()
         reply = await self._call("POST", "/timers/batch", {"timers": [b for b, _, _ in bodies]})
+        told = (sent, now())
         for index, (record, (body, due, script)) in enumerate(zip(timers, bodies, strict=True)):
             outcome = _outcome(reply)
             if outcome == "done":
                 assert reply is not None
-                result = reply[1]["results"][index]
+                result = reply.answer["results"][index]
                 if "timer" not in result:
-                    outcome = "maybe" if result["error"] == "UNAVAILABLE" else "refused"
+                    unavailable = result["error"] == "UNAVAILABLE"
+                    outcome = "maybe" if unavailable or reply.unsure else "refused"
+                    self._world.failed += unavailable
             revision = body["payload"]["revision"]
-            await self._note(record, "create", sent, outcome, revision, due, script)
+            again = reply is None or reply.unsure
+            await self._note(record, "create", told, outcome, revision, due, script, again=again)
 
     def _create(self, record: Record) -> tuple[dict[str, Any], int, str]:
         """The body of a create, the instant it names, and how the receiver answers."""
@@ -150,8 +162,10 @@ class _Client:
         path = {"create": "create", "update": "update", "cancel": "delete"}[kind]
         sent = now()
         reply = await self._call("POST", f"/timers/{path}", body)
+        told = (sent, now())
         revision = body["payload"]["revision"] if "payload" in body else 0
-        await self._note(record, kind, sent, _outcome(reply), revision, due, script)
+        again = reply is None or reply.unsure
+        await self._note(record, kind, told, _outcome(reply), revision, due, script, again=again)
 
     # -- REST -------------------------------------------------------------------------
 
@@ -167,11 +181,12 @@ class _Client:
             "retry_policy": {"max_attempts": ATTEMPTS_MAX, "initial_interval": "100ms"},
         }
         sent = now()
-        reply = await self._call("POST", "/timers", body)
+        # Sent once more it might make a second timer: the server names them.
+        reply = await self._call("POST", "/timers", body, again=False)
         outcome = _outcome(reply)
         if outcome == "done":
             assert reply is not None
-            record.id = reply[1]["data"]["id"]
+            record.id = reply.answer["data"]["id"]
         # An id that was never told cannot be looked up: then nobody can tell.
         op = Op(
             kind="create",
@@ -187,7 +202,7 @@ class _Client:
             await self._pause()
             sent = now()
             reply = await self._call("DELETE", f"/timers/{record.id}")
-            await self._note(record, "cancel", sent, _outcome(reply), 0, 0, "")
+            await self._note(record, "cancel", (sent, now()), _outcome(reply), 0, 0, "")
 
     # -- what became of it --------------------------------------------------------------
 
@@ -195,20 +210,23 @@ class _Client:
         self,
         record: Record,
         kind: Kind,
-        sent: int,
+        told: tuple[int, int],
         outcome: Outcome,
         revision: int,
         due: int,
         script: str,
+        *,
+        again: bool = False,
     ) -> None:
         op = Op(
             kind=kind,
-            sent=sent,
-            ended=now(),
+            sent=told[0],
+            ended=told[1],
             outcome=outcome,
             revision=revision,
             due=due,
             script=script,
+            again=again,
         )
         record.ops.append(op)
         if outcome == "maybe":
@@ -217,14 +235,15 @@ class _Client:
 
     async def _look_up(self, record: Record, op: Op) -> Outcome:
         """Whether an operation without an answer took effect, from what the server has now."""
+        await instant_passed(op.ended + self._world.look_up_after_ms)
         while True:
             await self._world.up.wait()
             reply = await self._call("POST", "/timers/get", _key(record))
-            if reply is not None and reply[0] in (200, 404):
+            if reply is not None and reply.status in (200, 404):
                 break
             await asyncio.sleep(LOOK_UP_PAUSE_S)
-        status, timer = reply
-        if status == 404:
+        timer = reply.answer
+        if reply.status == 404:
             fired_and_forgotten = record.namespace in FORGETFUL and (
                 len(record.ops) > 1 or self._world.wall() >= op.due
             )
@@ -233,15 +252,36 @@ class _Client:
             return "done" if timer["status"] == "canceled" else "absent"
         return "done" if timer["payload"]["revision"] == op.revision else "absent"
 
-    async def _call(self, method: str, path: str, body: Any = None) -> Reply | None:
-        """Status and answer; None when none came. `(0, None)`: it was never sent."""
+    async def _call(
+        self, method: str, path: str, body: Any = None, *, again: bool = True
+    ) -> Reply | None:
+        """What came back; None when nothing did.
+
+        What one place does not answer is asked `again` at another; then a refusal may be due
+        to what the first one did, and is no answer either.
+        """
+        unknown = False
+        reply: Reply | None = Reply(0)
+        for place in self._world.places():
+            reply = await self._try(method, place, path, body)
+            outcome = _outcome(reply)
+            if outcome in ("done", "refused"):
+                assert reply is not None
+                return None if unknown and outcome == "refused" else reply._replace(unsure=unknown)
+            unknown = unknown or outcome == "maybe"
+            if unknown and not again:
+                break
+        self._world.failed += 1
+        return None if unknown else reply
+
+    async def _try(self, method: str, place: str, path: str, body: Any) -> Reply | None:
         try:
-            async with self._session.request(method, self._world.url(path), json=body) as response:
+            async with self._session.request(method, place + path, json=body) as response:
                 answer = await response.json() if response.status != 204 else None
                 self._judge(path, response, answer)
-                return response.status, answer
+                return Reply(response.status, answer)
         except aiohttp.ClientConnectorError:
-            return 0, None
+            return Reply(0)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
 
@@ -268,8 +308,8 @@ def _key(record: Record) -> dict[str, Any]:
 
 
 def _outcome(reply: Reply | None) -> Outcome:
-    if reply is None or reply[0] >= 500:
+    if reply is None or reply.status >= 500:
         return "maybe"
-    if reply[0] == 0:
+    if reply.status == 0:
         return "absent"
-    return "done" if reply[0] < 300 else "refused"
+    return "done" if reply.status < 300 else "refused"

@@ -11,6 +11,7 @@ from duetime.writes import Attempt
 from sim.facts import Op, Policy, Sent, State, TimerFacts, same_schedule
 
 DEFER_MS_MAX = 60_000
+NOTICED_US = 20_000_000  # A heartbeat that measures the clock, or trust that runs out without.
 
 
 class Broken(Exception):
@@ -61,6 +62,38 @@ def fires_once_for_each_owner(facts: TimerFacts, attempt: Attempt, process: str)
                 f"{facts}: attempt {attempt.number} of {shown(attempt.timer)} was sent twice by"
                 f" {process}, which never lost shard {facts.shard}; first at {sent.us} us ({state})"
             )
+
+
+def fires_once_in_calm(facts: TimerFacts, attempt: Attempt, process: str) -> None:
+    """Where nothing goes wrong nothing is sent twice, whoever owns the shard meanwhile."""
+    for sent in facts.sent:
+        if same_schedule(sent.timer, attempt.timer):
+            raise Broken(
+                f"{facts}: attempt {attempt.number} of {shown(attempt.timer)} was sent by"
+                f" {sent.process} at {sent.us} us and again by {process}, and nothing had failed"
+            )
+
+
+def a_wrong_clock_fires_nothing(
+    facts: TimerFacts, process: str, lead_ms: int, lead_ms_max: int, wrong_us: int
+) -> None:
+    """A node whose clock is too far from the database's gives up its shards before long."""
+    if abs(lead_ms) > lead_ms_max and wrong_us > NOTICED_US:
+        raise Broken(
+            f"{facts} was fired by {process}, whose clock is {lead_ms} ms off (bound:"
+            f" {lead_ms_max}) for {wrong_us / 1e6:.1f} s"
+        )
+
+
+def stops_when_superseded(
+    facts: TimerFacts, process: str, unaware_us: int, unaware_us_max: int
+) -> None:
+    """A node whose shard was taken over learns of it, or stops by itself, before long."""
+    if unaware_us > unaware_us_max:
+        raise Broken(
+            f"{facts} was fired by {process} {unaware_us / 1e6:.1f} s after shard {facts.shard} was"
+            f" claimed by another; {unaware_us_max / 1e6:.0f} s are enough to notice"
+        )
 
 
 def attempts_stay_within_policy(facts: TimerFacts, attempt: Attempt, policy: Policy | None) -> None:
@@ -219,6 +252,9 @@ def history_is_kept(namespace: Namespace, before: int, wall: int, process: str) 
 
 def an_acknowledged_request_is_stored(facts: TimerFacts, op: Op) -> None:
     """Who was told that it is done can rely on it: it is in the database by then."""
+    finished = facts.states[-1].finished
+    if op.kind == "cancel" and finished is not None and finished.status == "canceled":
+        return  # Asked of a second owner, it has succeeded whoever canceled.
     if op.result == "ok" and op.landed_us is None:
         raise Broken(f"{facts}: {op} was acknowledged and is not in the database")
     if op.result == "refused" and op.landed_us is not None:

@@ -12,6 +12,8 @@ class SimClock:
         self._schedule = schedule
         self._rate = 1.0 + drift_ppm / 1e6
         self._offset_us = (EPOCH_MS + skew_ms) * 1000
+        self.set_at_us = 0
+        """When somebody last set it."""
 
     def now(self) -> int:
         return (self._offset_us + int(self._schedule.now_us * self._rate)) // 1000
@@ -31,6 +33,12 @@ class SimClock:
     def step(self, ms: int) -> None:
         """Somebody sets the clock."""
         self._offset_us += ms * 1000
+        self.set_at_us = self._schedule.now_us
+
+    def correct(self) -> None:
+        """It shows the true time, and keeps it."""
+        self._rate = 1.0
+        self._offset_us = EPOCH_MS * 1000
 
 
 def true_ms(schedule: Schedule) -> int:

@@ -33,6 +33,7 @@ from sim.store import Receipt
 
 # How long a reader may be behind after a failed write, until its shard has started anew.
 UNAWARE_US = 200_000_000
+SETTLED_US = 90_000_000
 
 
 class Violation(NamedTuple):
@@ -50,12 +51,16 @@ class Process(Protocol):
     def clock(self) -> SimClock: ...
     @property
     def node(self) -> Node: ...
+    @property
+    def ended(self) -> bool: ...
 
 
 class Ledger:
     """Facts by timer, and the trace."""
 
-    def __init__(self, schedule: Schedule, *, strict_clocks: bool) -> None:
+    def __init__(
+        self, schedule: Schedule, *, calm: bool, strict_clocks: bool, unaware_us_max: int | None
+    ) -> None:
         self.schedule = schedule
         self.processes: dict[str, Process] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -69,7 +74,9 @@ class Ledger:
         self.late_ms_max: int | None = None  # Once set: how late a callback may be.
         self.watch_from_us = UNTIL_EVER
         self.why: Callable[[TimerFacts], str] = str
+        self._calm = calm
         self._strict_clocks = strict_clocks
+        self._unaware_us_max = unaware_us_max
         self._ops: dict[bytes, Op] = {}
         self._op_count = 0
         self._versions: dict[int, int] = {}
@@ -282,6 +289,10 @@ class Ledger:
         """Whether this is the newest claim of its shard."""
         return self._versions.get(lease.shard) == lease.version
 
+    def _superseded_us(self, lease: Lease) -> int:
+        """When the claim after this one took effect. Versions count from 1."""
+        return self._claims_us[lease.shard][lease.version]
+
     # -- receivers --------------------------------------------------------------------------
 
     def sent(self, process: str, attempt: Attempt) -> Sent:
@@ -298,9 +309,23 @@ class Ledger:
         self.check(checkers.fires_not_early, facts, timer, wall, host.clock.lead_ms())
         self.check(checkers.attempts_stay_within_policy, facts, attempt, self._policy(timer))
         self.check(checkers.fires_once_for_each_owner, facts, attempt, process)
+        if self._calm:
+            self.check(checkers.fires_once_in_calm, facts, attempt, process)
+        if self._unaware_us_max is not None:
+            wrong_us = self.schedule.now_us - host.clock.set_at_us
+            lead_ms, lead_ms_max = host.clock.lead_ms(), host.node.config.clock_skew_s_max * 1000
+            self.check(
+                checkers.a_wrong_clock_fires_nothing, facts, process, lead_ms, lead_ms_max, wrong_us
+            )
         if stale:
-            # Until membership tells a node that it was superseded, it cannot know.
+            # Until it is told that it was superseded, it cannot know.
             self.stale += 1
+            if self._unaware_us_max is not None:
+                since_us = self._superseded_us(attempt.shard.lease)
+                unaware_us = self.schedule.now_us - since_us
+                self.check(
+                    checkers.stops_when_superseded, facts, process, unaware_us, self._unaware_us_max
+                )
         else:
             self.check(checkers.fires_only_what_stands, facts, attempt)
         firing, config = host.node.firing, host.node.config
@@ -330,11 +355,7 @@ class Ledger:
         self, facts: TimerFacts, process: str, asked_us: int, answer: View | RequestError
     ) -> None:
         """A client was told this about a timer."""
-        claims = self._claims_us.get(facts.shard, [0])
-        shard = self.processes[process].node.shards.get(facts.shard)
-        if shard is None or claims[-1] >= asked_us:
-            return
-        if not self.owns(shard.lease):
+        if not self._was_asked_of_the_owner(facts, process, asked_us):
             return
         states = [state for state in facts.states if self._seen_since(facts, state) >= asked_us]
         if isinstance(answer, View):
@@ -344,6 +365,23 @@ class Ledger:
             what = type(answer).__name__
             matches = [self._explains(facts, state, answer, process) for state in states]
         self.check(checkers.an_answer_was_true, facts, what, states, matches)
+
+    def _was_asked_of_the_owner(self, facts: TimerFacts, process: str, asked_us: int) -> bool:
+        """Whether the one owner there was all the while has answered, itself or by another."""
+        claimed_us = self._claims_us.get(facts.shard, [0])[-1]
+        if claimed_us >= asked_us:
+            return False
+        shard = self.processes[process].node.shards.get(facts.shard)
+        if shard is not None:
+            return self.owns(shard.lease)
+        holders = [
+            shard.lease
+            for other in self.processes.values()
+            if not other.ended and (shard := other.node.shards.get(facts.shard)) is not None
+        ]
+        # Who was the owner before may have answered, for as long as it did not know.
+        settled = claimed_us < asked_us - SETTLED_US
+        return settled and len(holders) == 1 and self.owns(holders[0])
 
     def _seen_since(self, facts: TimerFacts, state: State) -> int:
         until = state.until_us()
@@ -365,7 +403,8 @@ class Ledger:
 
     def _explains(self, facts: TimerFacts, state: State, error: RequestError, process: str) -> bool:
         if isinstance(error, TimerExecuting):
-            return any(sent.process == process for sent in facts.sent)
+            clustered = self._unaware_us_max is not None  # Then another node may have said so.
+            return any(clustered or sent.process == process for sent in facts.sent)
         if state.row is not None:
             return False
         if isinstance(error, TimerFinished):

@@ -35,6 +35,8 @@ _NODE = "duetime.node:Node."
 _FIRING = "duetime.firing:Firing."
 _WRITER = "duetime.writer:Writer."
 _WINDOW = "duetime.window:Window."
+_COORDINATOR_PLAN = "duetime.cluster.coordinator:plan"
+_OPERATIONS = "duetime.operations:Operations."
 
 MUTANTS: dict[str, tuple[Edit, ...]] = {
     "the store checks no fence": (
@@ -67,9 +69,6 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
             "self.window.loaded_to,",
             "Cursor(self.window.loaded_to.execute_at, _LAST_UUID),",
         ),
-    ),
-    "a full page is taken for the last one": (
-        Edit(_SHARD + "loaded", "self._more = page.more", "self._more = False"),
     ),
     "a page's end is the read's end": (
         Edit(
@@ -126,9 +125,6 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "the window's tail is given up and its end stays": (
         Edit(_WINDOW + "trim", "self.loaded_to = self._page[-1].cursor", "pass"),
-    ),
-    "a given up tail is not asked for again": (
-        Edit(_SHARD + "_give_up_tail", "self._more = True", "pass"),
     ),
     "a window that empties asks for nothing": (
         Edit(_SHARD + "_refill", "self._host.wake(self, 0)", "pass"),
@@ -224,11 +220,11 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "an update keeps the attempts": (
-        Edit("duetime.operations:Operations._changed", "attempts=0,", "attempts=old.attempts,"),
+        Edit(_OPERATIONS + "_changed", "attempts=0,", "attempts=old.attempts,"),
     ),
     "an update is decided before its turn": (
         Edit(
-            "duetime.operations:Operations.update",
+            _OPERATIONS + "update",
             "await shard.hold(uuid)\n    generation = shard.generation\n    try:\n"
             "        timer = await self._pending(shard, uuid, key, scope)\n",
             "timer = await self._pending(shard, uuid, key, scope)\n"
@@ -237,14 +233,14 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "a cancel looks into the window only": (
         Edit(
-            "duetime.operations:Operations._pending",
+            _OPERATIONS + "_pending",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),
     ),
     "get believes in its window only": (
         Edit(
-            "duetime.operations:Operations.get",
+            _OPERATIONS + "get",
             "timer = await self._timer_in_store(key)",
             "timer = None",
         ),
@@ -258,6 +254,33 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "a lost shard is not claimed again": (
         Edit("duetime.cluster.alone:Alone.upkeep", "if missing and", "if False and"),
+    ),
+    "a node fires on although it was not heard of": (
+        Edit(_FIRING + "_look", "self._clock.monotonic() < self._trusted_until", "True"),
+    ),
+    "a dead node's shards stay nobody's": (Edit(_COORDINATOR_PLAN, "or owner not in live", ""),),
+    "what another has claimed is not given up": (
+        Edit(_COORDINATOR_PLAN, "lost.append(shard)", "pass"),
+    ),
+    "a shard leaves while its callbacks are under way": (
+        Edit(_SHARD + "_go", "self.executing or", ""),
+    ),
+    "a node takes for its own what it gave back": (
+        Edit(_NODE + "vacated", "if self.shards.get(shard.number) is shard:", "if False:"),
+    ),
+    "a wrong clock keeps its shards": (
+        Edit("duetime.cluster.skew:Skew.measured", "self.is_fine = False", "pass"),
+    ),
+    "what is asked twice is done twice": (
+        Edit(
+            "duetime.cluster.callee:_Memory.add",
+            "self._newer.setdefault(ask, []).append(asked)",
+            "pass",
+        ),
+    ),
+    "a request finds only the owner it knows of": (
+        Edit("duetime.cluster.router:_Search.goes_on", "await self._node.refresh_owners()", "pass"),
+        Edit("duetime.cluster.coordinator:Coordinator._look_again", "self._tend_now.set()", "pass"),
     ),
 }
 

@@ -8,14 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from duetime.config import Config
-from duetime.errors import RequestError, StoreError
+from duetime.errors import RefusedStart, RequestError, StoreError
 from duetime.node import Node
 from duetime.service import Service
 from sim.clock import SimClock
 from sim.ledger import Ledger
 from sim.loop import ProcessLoop, Schedule
+from sim.peers import Network, SimPeers
 from sim.receivers import Receivers, SimCarrier
-from sim.store import Connection, Database
+from sim.store import Connection, Database, machine_of
 
 
 class ConnectionLost(Exception):
@@ -27,7 +28,8 @@ class GaveUp(Exception):
 
 
 class Process:
-    """A node from its start to its end. A restart is a new process with a name of its own."""
+    """A node from its start to its end. A restart is a new process with a name of its own; to
+    the cluster it is known by its machine's."""
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Process:
         *,
         schedule: Schedule,
         database: Database,
+        network: Network,
         receivers: Receivers,
         ledger: Ledger,
         config: Config,
@@ -43,6 +46,7 @@ class Process:
         troubled: Callable[[str, BaseException | None, str], None],
     ) -> None:
         self.name = name
+        self.machine = machine_of(name)
         self.loop = ProcessLoop(
             schedule, name, troubled=lambda error, text: troubled(name, error, text)
         )
@@ -52,10 +56,12 @@ class Process:
         self._ledger = ledger
         self._schedule = schedule
         carrier = SimCarrier(receivers, ledger=ledger, loop=self.loop, clock=clock)
+        self._peers = SimPeers(network, self.loop)
         self.node = Node(
-            replace(config, node_name=name),
+            replace(config, node_name=self.machine),
             Connection(database, self.loop),
             carrier,
+            peers=self._peers,
             clock=clock,
             chance=random.random,
         )
@@ -73,7 +79,8 @@ class Process:
         async def start() -> None:
             try:
                 await self.node.start()
-            except StoreError:
+            except (StoreError, RefusedStart) as error:
+                self._ledger.note(self.name, "does not start", str(error))
                 self.kill()
                 failed(self)
             else:
@@ -90,6 +97,7 @@ class Process:
         self.ended = True
         self._ledger.note(self.name, "killed")
         self.loop.kill()
+        self._peers.die()
         for request in list(self._requests):
             _settle(request, ConnectionLost())
 

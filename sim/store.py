@@ -53,7 +53,8 @@ class Receipt:
 
 
 class Database:
-    """What all nodes share. `down` refuses every call; `weather` decides the rest."""
+    """What all nodes share. `down` refuses every call; `weather` decides the rest. `shared`:
+    several nodes meet in it."""
 
     def __init__(
         self, schedule: Schedule, loop: ProcessLoop, weather: StoreWeather, random: Random
@@ -63,6 +64,9 @@ class Database:
         self.weather = weather
         self.random = random
         self.down = False
+        self.cut: set[str] = set()
+        """Machines that cannot reach it."""
+        self.shared = False
         self.witness: Witness | None = None
         self.memory = MemoryStore(clock=_TrueClock(schedule))
         at_once(self.memory.open())
@@ -81,7 +85,9 @@ class Connection:
         self._db = database
         self._loop = loop
         self._traits = Traits(
-            name="sim", writes_in_flight_max=database.weather.writes_in_flight_max
+            name="sim",
+            writes_in_flight_max=database.weather.writes_in_flight_max,
+            shared=database.shared,
         )
 
     @property
@@ -114,7 +120,11 @@ class Connection:
     async def apply(self, batches: Sequence[Batch]) -> frozenset[int]:
         if not self._db.weather.partitioned:
             return await self._call(partial(self._apply, batches), writes=True)
-        calls = [self._begin(partial(self._apply, [batch]), writes=True) for batch in batches]
+        receipt = Receipt()  # Of all: that a part of it worked, the node is not told.
+        calls = [
+            self._begin(partial(self._apply, [batch]), writes=True, part_of=receipt)
+            for batch in batches
+        ]
         lost: set[int] = set()
         failure: StoreUnavailable | None = None
         for call in calls:
@@ -122,6 +132,7 @@ class Connection:
                 lost |= await call
             except StoreUnavailable as error:
                 failure = error
+        receipt.told, receipt.told_us = failure is None, self._db.schedule.now_us
         if failure is not None:
             raise failure
         return frozenset(lost)
@@ -186,13 +197,17 @@ class Connection:
         return await self._begin(effect, writes=writes)
 
     def _begin(
-        self, effect: Callable[[Receipt], T], *, writes: bool = False
+        self,
+        effect: Callable[[Receipt], T],
+        *,
+        writes: bool = False,
+        part_of: Receipt | None = None,
     ) -> "asyncio.Future[T]":
         """Send the call off; a future of its answer."""
         db, weather, draw = self._db, self._db.weather, self._db.random.random
         loop = self._loop
         answer: asyncio.Future[T] = loop.create_future()
-        receipt = Receipt()
+        receipt = part_of or Receipt()
         low, high = weather.latency_ms
         there_s = (low + (high - low) * draw() ** 3) / 1000
         back_s = (low + (high - low) * draw() ** 3) / 1000
@@ -212,7 +227,8 @@ class Connection:
         late = writes and 0 <= fate < weather.late
 
         def tell(value: Any, error: str | None) -> None:
-            receipt.told, receipt.told_us = error is None, db.schedule.now_us
+            if part_of is None:
+                receipt.told, receipt.told_us = error is None, db.schedule.now_us
             if answer.done():
                 return
             if error is None:
@@ -221,7 +237,7 @@ class Connection:
                 answer.set_exception(StoreUnavailable(error))
 
         def land() -> None:
-            if db.down:
+            if db.down or machine_of(loop.name) in db.cut:
                 db.loop.call_later(back_s, to_node, None, "made to be down")
             elif fails_before:
                 db.loop.call_later(back_s, to_node, None, "made to fail before it took effect")
@@ -239,6 +255,11 @@ class Connection:
             there_s += draw() * 3.0
         db.loop.call_later(there_s, land)
         return answer
+
+
+def machine_of(process: str) -> str:
+    """Processes are named after their machine, and numbered."""
+    return process[0]
 
 
 def at_once(coro: Coroutine[Any, Any, T]) -> T:

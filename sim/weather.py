@@ -3,14 +3,20 @@
 Each seed draws which kinds of faults it has at all, and only then how many ("swarm"): a
 world where everything is a little broken finds less than many worlds that are each broken
 in their own way. Engine settings are drawn small, so that every bound is met.
+
+Every fourth world is a cluster: three to five nodes that meet in the store. It lives for an
+hour or so instead of for half a day, because heartbeats keep it busy all the while.
 """
 
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
+from msgspec.structs import replace
+
 from duetime.config import Config
 
+CLUSTER_EVERY = 4
 Mood = Literal["calm", "fair", "rough", "terrible"]
 
 
@@ -66,10 +72,28 @@ class Weather:
     """Weight of each manner that a destination may have."""
     impatient: float = 0.0
     """How often a caller gives up, and its request is canceled wherever it is."""
+    nodes: int = 1
+    drains: int = 0
+    """How often somebody has one node hand its shards over, and takes that back."""
+    cuts: int = 0
+    """How often one node is cut off, from the others, from the database or from both."""
+    cut_s: tuple[float, float] = (0.3, 60.0)
+    lost: float = 0.0
+    """Share of the calls between nodes during which the connection breaks."""
+    delay_ms: tuple[float, float] = (0.1, 1.0)
+    """Between nodes."""
 
 
-def draw(random: Random) -> Weather:
+def draw(seed: int) -> Weather:
     """The world of this seed."""
+    random = Random(f"{seed}:weather")
+    weather = _weather(random)
+    if seed % CLUSTER_EVERY == 0:
+        _make_cluster(weather, random)
+    return weather
+
+
+def _weather(random: Random) -> Weather:
     mood: Mood = random.choices(("calm", "fair", "rough", "terrible"), weights=(2, 3, 4, 3))[0]
     busy = random.randint(1, 3)
     weather = Weather(
@@ -108,6 +132,40 @@ def draw(random: Random) -> Weather:
         if manner == "quick" or random.random() < 0.6
     }
     return weather
+
+
+def _make_cluster(weather: Weather, random: Random) -> None:
+    weather.nodes = random.randint(3, 5)
+    weather.idle_s = [random.choice((60, 300, 900)) for _ in weather.idle_s]
+    weather.takeover = False  # Here the others take over.
+    skew_s_max = random.choice((2, 5, 60))
+    weather.drift_ppm_max = min(weather.drift_ppm_max, 50.0)
+    weather.config = replace(
+        weather.config,
+        default_num_shards=random.choice((1, 4, 16, 32)),
+        member_timeout_s=random.choice((3, 4, 8)),
+        clock_skew_s_max=skew_s_max,
+    )
+    weather.drains = random.randint(0, 3)
+    if weather.mood == "calm":
+        # Enough for every callback to end before its shard goes, so that none is sent twice.
+        weather.config = replace(
+            weather.config,
+            drain_timeout_s=10,
+            in_flight_max=2_000,
+            in_flight_per_destination_max=200,
+            parked_per_destination_max=1_000,
+            unrecorded_max=10_000,
+        )
+        weather.receivers = {"quick": 0.5, "slow": 0.5}
+        return
+    level = {"fair": 1, "rough": 2, "terrible": 4}[weather.mood]
+    if random.random() < 0.6:
+        weather.cuts = random.randint(1, 2 * level)
+    if random.random() < 0.5:
+        weather.lost = random.random() * 0.03 * level
+    if random.random() < 0.3:
+        weather.delay_ms = (0.1, random.choice((20.0, 200.0)))
 
 
 def _store_faults(store: StoreWeather, random: Random, level: int) -> None:

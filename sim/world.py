@@ -1,7 +1,8 @@
 """A world from its seed: break things, heal them, then demand progress.
 
-Nodes come and go here by hand; membership, once nodes have it, takes the place of
-`_stand_in` and of the rule that a node may be unaware of a lost lease (`Ledger.stale`).
+It has one node, or several that find each other, share the shards and take over by
+themselves. Beside a lone node another one may be started by hand (`_stand_in`), which takes
+everything, as an operator by mistake might.
 """
 
 import asyncio
@@ -14,17 +15,21 @@ from sim.clock import SimClock
 from sim.facts import TimerFacts
 from sim.ledger import Ledger, Violation
 from sim.loop import Livelock, ProcessLoop, Schedule
+from sim.peers import Network
 from sim.pending import pending
 from sim.process import Process
 from sim.receivers import Receivers
 from sim.store import Database
-from sim.weather import StoreWeather, draw
+from sim.weather import StoreWeather, Weather, draw
 from sim.workload import POLICIES, Workload, known_namespaces, namespaces
 
+MACHINES = "abcde"
+SHARED_S_MAX = 60
 SETTLE_S = 100.0  # Callbacks that hang, timers that were deferred, backlogs: then all is well.
 RECLAIM_S = 5.0
 PROVE_S = 60.0
 LATE_MS_MAX = 3_000
+REST_S = 1
 
 
 class World:
@@ -33,21 +38,26 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.schedule = Schedule()
-        self.weather = weather = draw(Random(f"{seed}:weather"))
+        self.weather = weather = draw(seed)
         self.loop = ProcessLoop(
             self.schedule,
             "world",
             troubled=lambda error, text: self._troubled("world", error, text),
         )
         self.ledger = Ledger(
-            self.schedule, strict_clocks=not weather.steps and not weather.takeover
+            self.schedule,
+            calm=weather.mood == "calm",
+            strict_clocks=not (weather.steps or weather.takeover or weather.nodes > 1),
+            unaware_us_max=_unaware_us_max(weather),
         )
         self.ledger.policies = POLICIES
         self.ledger.why = self.why
         self.database = Database(self.schedule, self.loop, StoreWeather(), Random(f"{seed}:store"))
         self.database.weather.partitioned = weather.store.partitioned
         self.database.weather.writes_in_flight_max = weather.store.writes_in_flight_max
+        self.database.shared = weather.nodes > 1
         self.database.witness = self.ledger
+        self.network = Network(Random(f"{seed}:network"))
         self.receivers = Receivers(self.schedule, Random(f"{seed}:receivers"), weather.receivers)
         self.processes: list[Process] = []
         self.workload = Workload(
@@ -61,7 +71,8 @@ class World:
         self._chaos = Random(f"{seed}:chaos")
         self._clocks: dict[str, SimClock] = {}
         self._healed = False
-        self._down_until: set[str] = set()
+        self._machines = MACHINES[: weather.nodes]
+        self._asking: list[asyncio.Task[None]] = []
 
     @property
     def violation(self) -> Violation | None:
@@ -106,10 +117,12 @@ class World:
 
     async def _live(self) -> None:
         weather = self.weather
-        self._boot("a")
-        await self._until_served()
+        for machine in self._machines:
+            self._boot(machine)
+        await self._until_shared()
         for arguments in namespaces(Random(f"{self.seed}:namespaces")):
             await self._ask("create_namespace", **arguments)
+        await self._until_shared()
         known = await self._ask("namespaces")
         self.ledger.namespaces = known_namespaces(known)
         calm = weather.mood == "calm"
@@ -137,29 +150,37 @@ class World:
             self.ledger.watch_from_us = self.schedule.now_us
 
     async def _heal(self) -> None:
-        """Everything works again, and one node is left to prove it."""
+        """Everything works again. Of lone nodes one is left to prove it, of a cluster all."""
         self._healed = True
         self.ledger.note("world", "healed")
         self.database.weather.heal()
         self.database.down = False
+        self.database.cut.clear()
+        self.network.heal()
         self.receivers.healed = True
         self.workload.patient = True
         alive = [process for process in self.processes if not process.ended]
         for process in alive:
             process.loop.resume()
-        for process in alive[:-1]:
-            process.stop(lambda: None) if process.started else process.kill()
-        if not alive:
-            self._boot("a")
-        await self._until_served()
+        if self.weather.nodes > 1:
+            for clock in self._clocks.values():
+                clock.correct()  # One that is wrong would give up its shards for ever.
+            for machine in self._machines:
+                self._restart(machine)
+        else:
+            for process in alive[:-1]:
+                process.stop(lambda: None) if process.started else process.kill()
+            if not alive:
+                self._boot("a")
         await asyncio.sleep(SETTLE_S)
+        await self._until_shared()
         await self.workload.touch_every_shard()
         await asyncio.sleep(RECLAIM_S)
 
     async def _prove(self) -> None:
-        """What is due has fired, and every reader sees what is so."""
-        process = self._serving()
-        wall = process.clock.now()
+        """What is due has fired, and every reader sees what is so, whomever it asks."""
+        processes = [process for process in self.processes if process.serves]
+        wall = processes[0].clock.now()
         for facts in list(self.ledger.timers.values()):
             if facts.row is not None:
                 late_ms = wall - facts.row.execute_at
@@ -167,25 +188,32 @@ class World:
                     self.ledger.check(
                         checkers.due_timers_fire, facts, late_ms, LATE_MS_MAX, self.why(facts)
                     )
-        for facts in list(self.ledger.timers.values()):
-            await self.workload.get(process, facts.key)
-        for namespace in self.ledger.namespaces:
-            await self.workload.list_all(process, namespace)
-        self._bounds(process)
+        for number, facts in enumerate(list(self.ledger.timers.values())):
+            await self.workload.get(processes[number % len(processes)], facts.key)
+        for process in processes:
+            for namespace in self.ledger.namespaces:
+                await self.workload.list_all(process, namespace)
+            await self._bounds(process)
 
-    def _bounds(self, process: Process) -> None:
+    async def _bounds(self, process: Process) -> None:
         """At rest, nothing is left over of what was under way."""
-        firing = process.node.firing
-        for what, count in (
-            ("unrecorded outcomes at rest", firing.unrecorded - firing.in_flight),
-            ("destinations at rest", len(firing._destinations) - len(self.receivers.by_name)),
-            ("keys held at rest", sum(len(shard._held) for shard in process.node.shards.values())),
-            (
-                "rows aside at rest",
-                sum(len(shard._aside) for shard in process.node.shards.values()),
-            ),
-        ):
+        left = self._left_over(process)
+        # A timer may have been answered a moment ago: its outcome lingers, and is then written.
+        rest_by_us = self.schedule.now_us + REST_S * 1_000_000
+        while any(left.values()) and self.schedule.now_us < rest_by_us:
+            await asyncio.sleep(0.01)
+            left = self._left_over(process)
+        for what, count in left.items():
             self.ledger.check(checkers.memory_stays_bounded, process.name, what, count, 0)
+
+    def _left_over(self, process: Process) -> dict[str, int]:
+        firing, shards = process.node.firing, process.node.shards.values()
+        return {
+            "unrecorded outcomes at rest": firing.unrecorded - firing.in_flight,
+            "destinations at rest": max(0, len(firing._destinations) - len(self.receivers.by_name)),
+            "keys held at rest": sum(len(shard._held) for shard in shards),
+            "rows aside at rest": sum(len(shard._aside) for shard in shards),
+        }
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -204,6 +232,7 @@ class World:
             name,
             schedule=self.schedule,
             database=self.database,
+            network=self.network,
             receivers=self.receivers,
             ledger=self.ledger,
             config=weather.config,
@@ -223,13 +252,27 @@ class World:
     def _restart(self, machine: str) -> None:
         if any(not p.ended and p.name.startswith(machine) for p in self.processes):
             return
-        if self._healed and any(not process.ended for process in self.processes):
+        lone = self.weather.nodes == 1
+        if self._healed and lone and any(not process.ended for process in self.processes):
             return
         self._boot(machine)
 
-    async def _until_served(self) -> None:
-        while not any(process.serves for process in self.processes):
+    async def _until_shared(self) -> None:
+        """All nodes serve, and own all shards between them. That it takes too long shows in
+        what is late then."""
+        give_up_us = self.schedule.now_us + SHARED_S_MAX * 1_000_000
+        while not self._is_shared() and self.schedule.now_us < give_up_us:
             await asyncio.sleep(0.1)
+
+    def _is_shared(self) -> bool:
+        serving = [process for process in self.processes if process.serves]
+        if len(serving) < self.weather.nodes:
+            return False
+        in_use = serving[0].node.namespaces.num_shards_max()
+        owned = sum(
+            not shard.leaving for process in serving for shard in process.node.shards.values()
+        )
+        return owned == in_use
 
     def _serving(self) -> Process:
         return next(process for process in self.processes if process.serves)
@@ -244,6 +287,7 @@ class World:
             setattr(store, name, getattr(weather.store, name))
         for name in ("error_before", "error_after", "late"):
             setattr(store, name, getattr(weather.store, name))
+        self.network.lost, self.network.delay_ms = weather.lost, weather.delay_ms
         whole_s = float(sum(weather.busy_s) + sum(weather.idle_s))
         for kind, count in (
             (self._outage, weather.outages),
@@ -252,6 +296,8 @@ class World:
             (self._stop, weather.restarts),
             (self._freeze, weather.freezes),
             (self._step, weather.steps),
+            (self._cut, weather.cuts),
+            (self._drain, weather.drains),
         ):
             for _ in range(count):
                 self.loop.call_later(self._moment(whole_s), kind)
@@ -293,13 +339,13 @@ class World:
             return
         process = self._chaos.choice(self._alive())
         process.kill()
-        self._restart_later(process.name[0])
+        self._restart_later(process.machine)
 
     def _stop(self) -> None:
         if self._healed or not self._alive():
             return
         process = self._chaos.choice(self._alive())
-        process.stop(lambda: self._restart_later(process.name[0]))
+        process.stop(lambda: self._restart_later(process.machine))
 
     def _freeze(self) -> None:
         if self._healed or not self._alive():
@@ -317,6 +363,55 @@ class World:
         if process.loop.state == "frozen":
             self.ledger.note(process.name, "resumed")
             process.loop.resume()
+
+    def _drain(self) -> None:
+        """Somebody has a node hand its shards over, asking any node; later it takes part again."""
+        serving = self._alive()
+        if self._healed or not serving:
+            return
+        chaos = self._chaos
+        machine, asked = chaos.choice(self._machines), chaos.choice(serving)
+        self._ask_to_drain(asked, machine, undo=False)
+        self.loop.call_later(1 + 30 * chaos.random(), self._undrain, machine)
+
+    def _undrain(self, machine: str) -> None:
+        # It may have died since, and an order that was lost would keep it away for good.
+        for process in self.processes:
+            if process.machine == machine and process.serves:
+                self._ask_to_drain(process, machine, undo=True)
+
+    def _ask_to_drain(self, asked: Process, machine: str, *, undo: bool) -> None:
+        self.ledger.note(asked.name, "asked", "undo drain" if undo else "drain", machine)
+
+        async def ask() -> None:
+            await asked.request(
+                lambda service: service.drain_node(machine, undo=undo), client=self.loop
+            )
+
+        self._asking.append(self.loop.create_task(ask()))
+
+    def _cut(self) -> None:
+        """A machine can reach the others no more, or the database, or neither."""
+        if self._healed:
+            return
+        chaos = self._chaos
+        machine = chaos.choice(self._machines)
+        both = (self.network.cut, self.database.cut)
+        from_whom = chaos.choice((both, both[:1], both[1:]))
+        for cut in from_whom:
+            cut.add(machine)
+        names = [
+            name for cut, name in zip(both, ("nodes", "database"), strict=True) if cut in from_whom
+        ]
+        self.ledger.note(machine, "cut off from", *names)
+        low, high = self.weather.cut_s
+        after_s = low + (high - low) * chaos.random() ** 2
+        self.loop.call_later(after_s, self._uncut, machine, from_whom)
+
+    def _uncut(self, machine: str, from_whom: tuple[set[str], ...]) -> None:
+        for cut in from_whom:
+            cut.discard(machine)
+        self.ledger.note(machine, "reachable again")
 
     def _stand_in(self) -> None:
         """Another node takes every shard, whoever is there; later it goes again."""
@@ -357,6 +452,15 @@ class World:
             code = frame.tb_frame.f_code
             text += f" ({code.co_name}, line {frame.tb_lineno} of {code.co_filename[-30:]})"
         self.ledger.check(checkers.the_engine_raises_nothing, process, message, text)
+
+
+def _unaware_us_max(weather: Weather) -> int | None:
+    """How long a node may fire under a lease that was superseded; None: nobody tells it."""
+    if weather.nodes == 1:
+        return None
+    if weather.thefts:
+        return 70_000_000  # The thief tells nobody: it is found when owners are checked.
+    return 8_000_000
 
 
 class _Log(logging.Handler):

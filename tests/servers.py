@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from scripts.servers import SERVERS, CannotBeHad, Server
+from scripts.servers import DAEMONS, SERVERS, CannotBeHad, Daemon, Server
 from scripts.servers.base import shared_folder
 
 
@@ -14,13 +14,19 @@ class Servers:
     """Those of this run. One that cannot be had is named at its end, and in CI fails it."""
 
     def __init__(self) -> None:
-        self._started: dict[str, Server] = {}
+        self._started: dict[str, Daemon] = {}
         self.had: dict[str, str] = {}
         """Name -> version."""
         self.missing: dict[str, str] = {}
         """Name -> why."""
 
     def get(self, name: str) -> Server:
+        """A database server."""
+        server = self.daemon(name)
+        assert isinstance(server, Server)
+        return server
+
+    def daemon(self, name: str) -> Daemon:
         if name not in self._started and name not in self.missing:
             try:
                 self._start(name)
@@ -28,14 +34,14 @@ class Servers:
                 self.missing[name] = str(error)
         if name in self.missing:
             reason = f"{name} cannot be had: {self.missing[name]}"
-            if in_ci() and SERVERS[name].proven:
+            if in_ci() and DAEMONS[name].proven:
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason)
         return self._started[name]
 
     def _start(self, name: str) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"test-{name}-", dir=shared_folder()))
-        server = SERVERS[name](folder, SERVERS[name].hasty_settings)
+        server = DAEMONS[name](folder, DAEMONS[name].hasty_settings)
         try:
             self.had[name] = server.fetch()
             server.start()

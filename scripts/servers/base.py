@@ -22,19 +22,21 @@ class CannotBeHad(Exception):
     """This machine cannot have the server. The message says why."""
 
 
-class Server(ABC):
-    """A server in a folder of its own. Started once, it may be stopped and started again."""
+class Daemon(ABC):
+    """Something in a folder of its own. Started once, it may be stopped and started again."""
 
     name: ClassVar[str]
-    """What `STORE=` calls it."""
-    scheme: ClassVar[str]
-    """The scheme of its URLs; several servers may speak one."""
+    """What `make up` calls it."""
+    variable: ClassVar[str]
+    """The setting that its URL is for."""
     quick: ClassVar[bool] = False
     """Whether it is had within a minute, so that `make test` can wait for it."""
     proven: ClassVar[bool] = True
     """Whether it is known to be had on a machine like CI's, which then insists on it."""
     ours: ClassVar[bool] = True
     """Whether we start it, and may stop it."""
+    durable_when_killed: ClassVar[bool] = True
+    """Whether what it has answered outlives SIGKILL: not where it is a stand-in for tests only."""
     hasty_settings: ClassVar[Mapping[str, str]] = {}
     """What makes it quicker where nothing need outlive a power cut."""
 
@@ -56,11 +58,7 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """`DATABASE_URL` for it."""
-
-    @abstractmethod
-    def new_url(self, name: str) -> str:
-        """Make a database of that name (letters, digits and `_`), empty; `DATABASE_URL` for it."""
+        """Where it is, as the setting `variable` has it."""
 
     @property
     @abstractmethod
@@ -83,6 +81,18 @@ class Server(ABC):
         """Stop it and forget its data."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Server(Daemon):
+    """A database server, to keep timers in."""
+
+    variable = "DATABASE_URL"
+    scheme: ClassVar[str]
+    """The scheme of its URLs; several servers may speak one."""
+
+    @abstractmethod
+    def new_url(self, name: str) -> str:
+        """Make a database of that name (letters, digits and `_`), empty; `DATABASE_URL` for it."""
 
 
 def shared_folder() -> Path:

@@ -57,8 +57,9 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=316_224_000,
-            description="How long finished timers are kept where the namespace does not say;"
-            " `0s` keeps none.",
+            description="How long finished timers are kept in namespaces that are created without"
+            " saying so, `default` included; `0s` keeps none. Those that exist are changed by"
+            " `namespaces/update`.",
         ),
     ] = 604_800
     min_delay_s: Annotated[
@@ -66,8 +67,9 @@ class Config(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400,
-            description="A V1 timer due sooner than this is moved to it, where the namespace"
-            " does not say.",
+            description="A V1 timer due sooner than this is moved to it, in namespaces that are"
+            " created without saying so, `default` included. Those that exist are changed by"
+            " `namespaces/update`.",
         ),
     ] = 1
     purge_interval_s: Annotated[
@@ -229,8 +231,8 @@ class Config(Struct, frozen=True, kw_only=True):
     membership_url: Annotated[
         str | None,
         Meta(
-            description="Where nodes meet: `etcd://host:port[,host:port]`; without it, in the"
-            " database."
+            description="Where nodes meet: `etcd://host:port[,host:port]` or `etcds://…`, see"
+            " [etcd](operations/etcd.md); without it, in the database."
         ),
     ] = None
     heartbeat_interval_s: Annotated[
@@ -242,7 +244,8 @@ class Config(Struct, frozen=True, kw_only=True):
             ge=3,
             le=600,
             description="A node that has not said so for this long is dead: others take its"
-            " shards. It stops firing by itself after three quarters of it.",
+            " shards. It stops firing by itself after three quarters of it. With `MEMBERSHIP_URL`"
+            " it is the longest that a beat may take.",
         ),
     ] = 4
     clock_skew_s_max: Annotated[

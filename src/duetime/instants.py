@@ -21,14 +21,16 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def parse_instant(text: str) -> int:
     """The instant that RFC 3339 text names; ValueError says what is wrong with it.
 
-    What is finer than a millisecond is rounded up, so that nothing is ever early.
+    What is finer than a millisecond is rounded up, so that nothing is ever early. What lies
+    before 1970 is its first moment: it is the past all the same, and some programs write a
+    year of 1 for no time at all.
     """
     # The form that most programs write. Many timers share a second, and a batch has a thousand.
     if len(text) == 24 and text[19] == "." and text[23] == "Z":
         milliseconds = text[20:23]
         if milliseconds.isascii() and milliseconds.isdigit():
-            return _parse_second(text[:19]) + int(milliseconds)
-    return _parse_any(text)
+            return max(_parse_second(text[:19]) + int(milliseconds), 0)
+    return max(_parse_any(text), 0)
 
 
 @lru_cache(maxsize=1024)
@@ -54,8 +56,8 @@ def _parse_any(text: str) -> int:
     at = (seconds - _EPOCH) // _MILLISECOND
     if fraction is not None:
         at += int(fraction[:3].ljust(3, "0")) + (fraction[3:].strip("0") != "")
-    if not 0 <= at <= INSTANT_MAX:
-        raise ValueError("must lie between the years 1970 and 9999 in UTC")
+    if at > INSTANT_MAX:
+        raise ValueError("must not lie beyond the year 9999 in UTC")
     return at
 
 

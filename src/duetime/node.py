@@ -26,7 +26,7 @@ from duetime.cluster.coordinator import Coordinator
 from duetime.cluster.membership import Member, Membership
 from duetime.cluster.peers import Peers
 from duetime.config import Config
-from duetime.errors import NamespaceExists, StoreError
+from duetime.errors import ConfigError, NamespaceExists, StoreError
 from duetime.firing import Carrier, Firing
 from duetime.handover import Handover
 from duetime.model import DEFAULT_NAMESPACE, Lease, Namespace, Timer
@@ -109,6 +109,7 @@ class Node:
         self._upkeep_at = self._check_at = self._purge_at = 0.0
         self._window_count = (float("-inf"), 0)
         self._started = False
+        self._retires = False
         self._draining = False
         self._stopped = False
 
@@ -117,8 +118,15 @@ class Node:
     async def start(self) -> None:
         """Open the store, take the shards that are for us, begin to fire.
 
-        Raises `StoreError`, and `RefusedStart` where this node must not take part.
+        Raises `StoreError`, and `ConfigError` where this node must not take part.
         """
+        bytes_max = self.store.traits.payload_bytes_max
+        if bytes_max is not None and self.config.payload_bytes_max > bytes_max:
+            # Found out by a write, it would fail all else that is written with it.
+            raise ConfigError(
+                f"PAYLOAD_BYTES_MAX must be at most {bytes_max} on {self.store.traits.name},"
+                f" got {self.config.payload_bytes_max}"
+            )
         await self.store.open()
         if self.peers is not None:
             self.peers.introduce(self.me.name, self.me.boot)
@@ -148,6 +156,13 @@ class Node:
         self._started = True
         self._arm()
         log.info("node started", extra={"node": self.me.name, "shards": len(self.shards)})
+
+    async def hand_over(self) -> None:
+        """Be about to stop, while requests still come: other nodes take the shards, and what is
+        asked here is passed on to them. Where no others are, all stays until `drain`."""
+        self._retires = True
+        if self._started:
+            await self._ownership.hand_over()
 
     async def drain(self) -> None:
         """Fire nothing new, let callbacks under way finish up to the bound, write everything,
@@ -189,7 +204,9 @@ class Node:
         """Why not; None if they may."""
         if not self._started:
             return "this node is starting"
-        return "this node drains" if self._draining else self._ownership.unready()
+        if self._retires or self._draining:
+            return "this node drains"
+        return self._ownership.unready()
 
     async def drain_shards(self, undo: bool) -> None:
         """Begin to hand all shards over and take no more, until that is undone.

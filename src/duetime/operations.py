@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+STOOD_MS = 60_000
+"""What has not changed for so long was there before a request that is under way: more than nodes
+go on asking, and their clocks differ."""
 UNKNOWN = "the node that was asked gave no answer; whether this took effect is not known"
 
 
@@ -119,7 +122,8 @@ class Operations:
         _debug("timer created", timer)
 
     async def put_again(self, shard: Shard, timer: Timer) -> None:
-        """The same, where it may have been done before: then it is not done twice."""
+        """The same, where another owner may have done it before: then it is not done twice.
+        `Unavailable` where what is found does not tell."""
         uuid = timer.uuid
         scope = await self.namespace(timer.namespace)
         await shard.hold(uuid)
@@ -231,7 +235,8 @@ class Operations:
         ]
 
     async def _was_put(self, shard: Shard, timer: Timer, scope: Namespace) -> bool:
-        """Whether what stands under this key, or ended last, began as this very timer."""
+        """Whether what stands under this key, or ended last, is this very timer; and if not, that
+        it cannot have been. `Unavailable` if neither is certain."""
         key = Key(timer.shard, timer.namespace, timer.id)
         attempt = shard.executing.get(timer.uuid)
         found = attempt.timer if attempt is not None else shard.window.get(timer.uuid)
@@ -240,8 +245,15 @@ class Operations:
         finished = await self._history(key, scope)
         if shard.closed:
             raise ShardMoved(shard.number)
-        stands = found is not None and found.created_at == timer.created_at
-        return stands or (finished is not None and finished.timer.created_at == timer.created_at)
+        for known in (found, None if finished is None else finished.timer):
+            if known is not None and _is_same(known, timer):
+                return True
+            # Changed since, or another's that came before ours or over it.
+            if known is not None and known.updated_at > timer.created_at - STOOD_MS:
+                raise Unavailable(UNKNOWN)
+        if found is None and scope.history_retention_s == 0:
+            raise Unavailable(UNKNOWN)  # It may have ended and left nothing.
+        return False
 
     async def _pending(self, shard: Shard, uuid: bytes, key: Key, scope: Namespace) -> Timer:
         """The timer, which can be changed: the caller holds its key, so it cannot start."""
@@ -299,6 +311,18 @@ async def _written(shard: Shard, write: Write, generation: int) -> None:
     await write.ack.future
     if write.error is not None:
         raise write.error
+
+
+def _is_same(known: Timer, made: Timer) -> bool:
+    """Whether the one is the other, some attempts later perhaps."""
+    return made == replace(
+        known,
+        execute_at=made.execute_at,
+        updated_at=made.updated_at,
+        attempts=made.attempts,
+        first_attempt_at=made.first_attempt_at,
+        last_error=made.last_error,
+    )
 
 
 def _given(new: T | UnsetType, old: T) -> T:

@@ -27,7 +27,7 @@ SETTINGS_FILE = "duetime.toml"
 _WHOLE_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
 # A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port.
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-_SECRETS = ("database_url", "api_key", "cluster_secret")
+_SECRETS = ("database_url", "api_key", "cluster_secret", "membership_url")
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - they are what is refused.
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 

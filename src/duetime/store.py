@@ -3,7 +3,8 @@
 The docstrings here are the specification; `duetime.testing.conformance` is the suite that
 every store passes. All calls are batches. Instants are milliseconds (see `model`).
 
-Three things rest on a store. *Atomicity*: a shard's batch happens whole or not at all.
+Three things rest on a store. *Atomicity*: a shard's batch happens whole or not at all; under
+the trait `atomic_rows_max`, a large one's parts do.
 *The fence*: a batch under a superseded lease changes nothing, even when the newer claim
 lands between the check and the write; so the check locks or writes the shard's row in the
 same transaction, a plain read will not do. *Order*: timers come in (execute_at, uuid) order,
@@ -33,6 +34,19 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Whether what was acknowledged outlives the process."""
     shared: bool = False
     """Several processes may have it open side by side, so that nodes can meet in it."""
+    clock_step_ms: int = 1
+    """How finely `now` counts: the database's clock lies at most half of it away."""
+    payload_bytes_max: int | None = None
+    """What a payload may have, and metadata as much again. None: more than is ever allowed."""
+    atomic_rows_max: int | None = None
+    """How many rows of one shard's batch are written at once. A larger batch, or one of heavy
+    payloads, is written in parts, one after the other: each atomic, under the fence, and with
+    all that concerns a timer. If one fails, or the lease is lost before it, `apply` raises
+    `StoreUnavailable`, and the parts before it stay. None: every batch is one."""
+    shard_bytes_max: int | None = None
+    """What the unfinished timers of one shard may have in all. None: as much as there is room."""
+    lists_lag: bool = False
+    """A list may lack what has ended in the last moments. `outcomes` never does."""
 
 
 class Key(NamedTuple):

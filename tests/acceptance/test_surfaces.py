@@ -42,14 +42,14 @@ class World:
         self.script = script
 
     async def create(self, id: str, *answers: Response, **fields: Any) -> None:
-        """A timer that is due now, its callback answered so."""
+        """A timer that is due soon, its callback answered so."""
         self.script.answers[f"/{id}"] = list(answers) or [Response()]
         await self.duetime.v1(
             "timers/create",
             **{
                 "namespace": "quick",
                 "id": id,
-                "executeAt": instant_in(0.05),
+                "executeAt": instant_in(0.5),
                 "callbackUrl": f"{self.receiver.url}/{id}?token=hush",
             }
             | fields,
@@ -233,7 +233,7 @@ async def test_attempts_are_counted_on_after_a_kill(tmp_path: Path) -> None:
             await duetime.v1(
                 "timers/create",
                 id="x",
-                executeAt=instant_in(0.05),
+                executeAt=instant_in(1),
                 callbackUrl=f"{receiver.url}/x",
                 retryPolicy=policy,
             )
@@ -261,7 +261,7 @@ async def test_rest_completes_with_any_2xx_and_repeats_only_by_policy(world: Wor
                 "POST",
                 "/timers",
                 {
-                    "execute_at": instant_in(5.5),
+                    "execute_at": instant_in(6),
                     "callback_url": f"{world.receiver.url}/{name}",
                     "callback_method": "PUT",
                     "callback_payload": ["as", {"it": 1.0}],

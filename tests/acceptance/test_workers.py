@@ -76,7 +76,7 @@ async def test_a_second_signal_kills_those_that_still_drain(tmp_path: Path) -> N
 
     async with Receiver(never) as receiver, working(tmp_path, DRAIN_TIMEOUT="60s") as duetime:
         await duetime.v1(
-            "timers/create", id="slow", executeAt=instant_in(0.1), callbackUrl=receiver.url
+            "timers/create", id="slow", executeAt=instant_in(1), callbackUrl=receiver.url
         )
         await receiver.until(lambda: len(receiver.requests) == 1)
         duetime.signal(signal.SIGTERM)

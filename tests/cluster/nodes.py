@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from duetime.clock import SystemClock
+from duetime.clock import Clock, SystemClock
 from duetime.cluster.heartbeat import Heartbeats
+from duetime.cluster.membership import Membership
 from duetime.config import Config
 from duetime.errors import StoreUnavailable
 from duetime.model import Lease
 from duetime.node import Node
 from duetime.requests import NewTimer
 from duetime.retry import Answer
-from duetime.store import Traits
+from duetime.store import Store, Traits
 from duetime.stores.memory import MemoryStore
 from duetime.testing.store import FaultyStore
 from duetime.writes import Attempt
@@ -81,11 +82,19 @@ class RecordingCarrier:
         pass
 
 
+Meet = Callable[[Store, Clock], Membership]
+
+
+def in_the_store(store: Store, clock: Clock) -> Membership:
+    return Heartbeats(store, interval_s=BEAT_S, timeout_s=DEAD_S, clock=clock)
+
+
 class Cluster:
     """Starts, kills and cuts off nodes."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, meet: Meet = in_the_store, **settings: object) -> None:
         self.memory = MemoryStore()
+        self.meet = meet
         self.settings = settings
         self.nodes: list[Node] = []
         self.sent: list[tuple[str, Attempt]] = []
@@ -106,7 +115,7 @@ class Cluster:
             Config(**values),  # type: ignore[arg-type]
             store,
             RecordingCarrier(self.sent, name),
-            membership=Heartbeats(store, interval_s=BEAT_S, timeout_s=DEAD_S, clock=clock),
+            membership=self.meet(store, clock),
             clock=clock,
         )
         self.nodes.append(node)
@@ -134,8 +143,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(**settings: object) -> AsyncIterator[Cluster]:
-    them = Cluster(**settings)
+async def cluster(meet: Meet = in_the_store, **settings: object) -> AsyncIterator[Cluster]:
+    them = Cluster(meet, **settings)
     await them.memory.open()
     try:
         yield them

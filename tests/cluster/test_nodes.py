@@ -207,6 +207,28 @@ async def test_a_dead_nodes_name_can_be_taken_and_its_shards_with_it() -> None:
         assert {row.owner for row in await them.memory.shards()} == {again.me.owner}
 
 
+async def test_who_joins_after_a_death_does_not_take_the_dead_for_live() -> None:
+    """Found by `make chaos-cluster`, SEED=6: for four seconds it left shards to the dead, which
+    all others had left to it."""
+    async with cluster() as them:
+        a, b = await two(them)
+        them.kill(b)
+        await until(share_all([a]))
+        c = await them.start("c")
+        assert [member.name for member in c.members()] == ["a", "c"]
+
+
+async def test_who_was_silent_for_too_long_and_is_alive_is_back() -> None:
+    async with cluster() as them:
+        a, b = await two(them)
+        connection(b).down = True
+        await until(share_all([a]))
+        connection(b).down = False
+        await until(lambda: [member.name for member in a.members()] == ["a", "b"])
+        await until(share_all([a, b]))
+        await until(lambda: b.ready and bool(b.shards))
+
+
 async def test_another_clusters_database_is_refused() -> None:
     async with cluster() as them:
         await them.start("a")
@@ -261,3 +283,29 @@ async def test_a_lone_node_with_4096_idle_shards_starts_soon() -> None:
             node = await them.start("a")
         assert len(node.shards) == 4_096
         await until(lambda: not any(shard._reading for shard in node.shards.values()))
+
+
+async def test_a_node_that_is_about_to_stop_hands_over_before_it_drains() -> None:
+    async with cluster() as them:
+        a, b = await two(them)
+        await a.hand_over()
+        assert (a.shards, a.unready(), b.unready()) == ({}, "this node drains", None)
+        await until(share_all([b]))
+        assert a.members()[0].draining
+
+
+async def test_nodes_that_stop_together_keep_what_nobody_would_take() -> None:
+    async with cluster() as them:
+        a, b = await two(them)
+        await asyncio.gather(a.hand_over(), b.hand_over())
+        await until(lambda: len(a.shards) + len(b.shards) == 16)
+        assert not a.ready
+        assert not b.ready
+
+
+async def test_a_node_that_is_alone_keeps_its_shards_until_it_drains() -> None:
+    async with cluster() as them:
+        a = await them.start("a")
+        await a.hand_over()
+        assert len(a.shards) == 16
+        assert a.unready() == "this node drains"

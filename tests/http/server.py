@@ -62,8 +62,12 @@ class Reply:
 class Server:
     """A server on a port of its own, and a client that hides nothing."""
 
-    def __init__(self, node: Node, carrier: HeldCarrier, listening: uvicorn.Server) -> None:
+    def __init__(
+        self, node: Node, carrier: HeldCarrier, listening: uvicorn.Server, stops: asyncio.Event
+    ) -> None:
         self.node = node
+        self.stops = stops
+        """To be set when it is about to stop."""
         self.carrier = carrier
         self.listening = listening
         self.port: int = listening.servers[0].sockets[0].getsockname()[1]
@@ -137,7 +141,7 @@ class Server:
         return reply.json
 
     def soon(self) -> str:
-        return format_instant(self.node.clock.now() + 100)
+        return format_instant(self.node.clock.now() + 250)
 
     async def timers(self) -> list[str]:
         """The ids of all timers there are."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from duetime import __version__
 from duetime.http import rest, rest_types, v1, v1_types
@@ -41,6 +42,15 @@ def problems(api: Any, schema: Any, value: Any, at: str = "$") -> Iterator[str]:
     """Where a value does not fit its schema, as far as our schemas go."""
     if "$ref" in schema:
         schema = api["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    if isinstance(value, str):
+        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
+            yield f"{at} is too short or too long"
+        if not re.search(schema.get("pattern", ""), value):
+            yield f"{at} does not match {schema['pattern']}"
+    if isinstance(value, int | float) and not (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    ):
+        yield f"{at} is too small or too large"
     if "anyOf" in schema:
         if all(list(problems(api, one, value, at)) for one in schema["anyOf"]):
             yield f"{at} fits nothing"
@@ -135,6 +145,24 @@ async def test_every_status_of_both_surfaces_is_told(server: Server) -> None:
     assert set(error["enum"]) == {code for _, code in v1.CODES.values()}
 
 
+async def test_an_operation_tells_the_codes_that_it_may_answer_and_no_others(
+    server: Server,
+) -> None:
+    paths = (await document(server))["paths"]
+
+    def codes(path: str, status: int) -> list[str]:
+        told: str = paths[path]["post"]["responses"][str(status)]["description"]
+        return told.partition(": ")[2].split(", ")
+
+    assert codes("/timers/update", 400) == ["INVALID_INPUT", "UNKNOWN_NAMESPACE"]
+    assert codes("/api/v1/timers/update", 404) == ["TIMER_NOT_FOUND"]
+    assert codes("/timers/delete", 409) == ["TIMER_EXECUTING"]
+    assert codes("/namespaces/create", 409) == ["NAMESPACE_EXISTS"]
+    assert codes("/namespaces/update", 400) == ["INVALID_INPUT"]
+    assert codes("/namespaces/update", 404) == ["NAMESPACE_NOT_FOUND"]
+    assert codes("/api/v1/cluster/drain", 404) == ["NODE_NOT_FOUND"]
+
+
 async def test_the_document_allows_for_what_the_other_surface_has_made(server: Server) -> None:
     schemas = (await document(server))["components"]["schemas"]
     await server.created("no uuid")
@@ -159,6 +187,43 @@ async def test_every_example_fits_its_schema(server: Server) -> None:
                 assert wrong == [], f"{method} {path}"
                 checked += 1
     assert checked >= 40
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("/timers/create", {"id": ""}),
+        ("/timers/create", {"id": "x" * 256}),
+        ("/timers/create", {"callbackUrl": "http://h/" + "x" * 2_040}),
+        ("/timers/create", {"callbackTimeoutSeconds": 0}),
+        ("/timers/create", {"retryPolicy": {"maxAttempts": 0}}),
+        ("/timers/create", {"retryPolicy": {"maxAttempts": 1_000_001}}),
+        ("/timers/create", {"retryPolicy": {"maxRetries": -1}}),
+        ("/timers/create", {"retryPolicy": {"maxRetries": 1_000_000}}),
+        ("/timers/create", {"retryPolicy": {"maxRetryAttemptsDuration": "1"}}),
+        ("/timers/create", {"retryPolicy": {"backoffMultiplier": 0.9}}),
+        ("/timers/create", {"retryPolicy": {"backoffMultiplier": 1_001}}),
+        ("/timers/create", {"retryPolicy": {"maxInterval": "1h30m"}}),
+        ("/timers", {"retry_policy": {"max_attempts": 0}}),
+        ("/timers", {"retry_policy": {"backoff_multiplier": 0}}),
+        ("/namespaces/create", {"name": "a:b"}),
+        ("/namespaces/create", {"name": "a#b"}),
+        ("/namespaces/create", {"name": "x" * 256}),
+        ("/namespaces/create", {"numShards": 0}),
+        ("/namespaces/create", {"numShards": 4_097}),
+        ("/namespaces/create", {"historyRetentionSeconds": -1}),
+        ("/namespaces/create", {"historyRetentionSeconds": 316_224_001}),
+        ("/namespaces/create", {"minDelaySeconds": 86_401}),
+    ],
+)
+async def test_the_document_tells_the_bounds_that_are_enforced(
+    server: Server, path: str, wrong: dict[str, Any]
+) -> None:
+    api = await document(server)
+    media = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    body = {**media["example"], **wrong}
+    assert len(list(problems(api, media["schema"], body))) == 1
+    assert (await server.ask("POST", path, body)).status == 400
 
 
 async def test_what_is_served_fits_the_document(server: Server) -> None:

@@ -131,6 +131,13 @@ async def test_an_instant_less_than_five_seconds_ahead_is_refused(
         assert reply.json == {"code": 2, "message": message, "data": None}
 
 
+async def test_an_instant_before_1970_is_in_the_past_like_any_other(server: Server) -> None:
+    for past in ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z"):
+        reply = await server.ask("POST", "/timers", new_rest_timer(execute_at=past))
+        assert (reply.status, reply.json["code"]) == (400, 2)
+        assert reply.json["message"] == "execute_at must be in the future"
+
+
 async def test_an_id_in_capitals_is_the_same_id(server: Server) -> None:
     short = await created(server)
     for method in ("GET", "DELETE"):

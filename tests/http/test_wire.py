@@ -46,6 +46,22 @@ async def test_a_body_in_chunks_is_cut_off_at_the_bound(
     writer.close()
 
 
+@pytest.mark.parametrize("start", [V1, REST, b"POST /timers HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_client_that_sends_all_before_it_reads_gets_its_answer(
+    server: Server, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LINGER_S", 10)
+    reader, writer = await server.connect()
+    size = 32 * 0x100000
+    writer.write(start + b"Content-Length: %d\r\n\r\n" % size)
+    for _ in range(size // 0x10000):
+        writer.write(b" " * 0x10000)
+        await writer.drain()
+    reply = await asyncio.wait_for(read_reply(reader), 5)
+    assert reply.status == (413 if b"X-API-Key" in start else 401)
+    writer.close()
+
+
 async def test_whoever_keeps_sending_can_still_read_the_answer_and_is_then_cut_off(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

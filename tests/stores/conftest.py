@@ -1,10 +1,15 @@
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Mariadb, Postgresql
+from scripts.servers import Dynamodb, Mariadb, Mongodb, Postgresql
 
-from tests.servers import Servers, params_of
+from tests.servers import Servers, marks_of, params_of
 from tests.stores import mysql_database
+from tests.stores.dynamodb_database import DynamoDatabase
+from tests.stores.dynamodb_database import new_database as new_tables
+from tests.stores.mongodb_database import MongoDatabase
 from tests.stores.mysql_database import MysqlDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
 
@@ -26,6 +31,47 @@ def postgres(module_database: PostgresDatabase) -> PostgresDatabase:
     """A database without rows, shared by the tests of a module one after the other."""
     module_database.empty()
     return module_database
+
+
+# A connection that is being made when its client is closed, the driver forgets to close.
+_FORGOTTEN = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture(
+    scope="session", params=[pytest.param("mongodb", marks=[*marks_of("mongodb"), _FORGOTTEN])]
+)
+def mongodb_server(request: Any, servers: Servers) -> Mongodb:
+    server = servers.get(request.param)
+    assert isinstance(server, Mongodb)
+    return server
+
+
+@pytest.fixture(scope="module")
+def mongodb_of_module(request: Any, mongodb_server: Mongodb) -> MongoDatabase:
+    return MongoDatabase(mongodb_server, request.module.__name__.rpartition(".")[2])
+
+
+@pytest.fixture
+def mongodb(mongodb_of_module: MongoDatabase) -> Iterator[MongoDatabase]:
+    """A database without rows, shared by the tests of a module one after the other."""
+    mongodb_of_module.empty()
+    yield mongodb_of_module
+    gc.collect()  # Here, where what was forgotten is forgiven.
+
+
+@pytest.fixture(scope="session", params=params_of("dynamodb"))
+def dynamodb_server(request: Any, servers: Servers) -> Dynamodb:
+    server = servers.get(request.param)
+    assert isinstance(server, Dynamodb)
+    return server
+
+
+@pytest.fixture
+def dynamodb(dynamodb_server: Dynamodb) -> DynamoDatabase:
+    """Tables of this test's own, not made yet."""
+    return new_tables(dynamodb_server)
 
 
 @pytest.fixture(scope="session", params=params_of("mysql", "mariadb"))

@@ -7,6 +7,7 @@ import pytest
 
 from duetime.config import Config
 from duetime.errors import (
+    ConfigError,
     InvalidInput,
     NamespaceExists,
     NamespaceNotFound,
@@ -22,7 +23,7 @@ from duetime.node import Node
 from duetime.requests import Changes, NamespaceChanges, NewTimer, Selection
 from duetime.retry import Answer
 from duetime.routing import shard_of, timer_uuid
-from duetime.store import Batch, Key
+from duetime.store import Batch, Key, Traits
 from duetime.stores.memory import MemoryStore
 from duetime.testing.store import FaultyStore
 from duetime.writes import Attempt
@@ -111,6 +112,19 @@ async def world() -> AsyncIterator[World]:
     world = World()
     await world.node.start()
     yield world
+    await world.node.stop()
+
+
+async def test_payloads_that_the_database_cannot_hold_are_refused_at_the_start() -> None:
+    class Small(FaultyStore):
+        @property
+        def traits(self) -> Traits:
+            return Traits(name="small", payload_bytes_max=1_000)
+
+    with pytest.raises(ConfigError, match="PAYLOAD_BYTES_MAX must be at most 1000 on small"):
+        await World(Small(MemoryStore()), payload_bytes_max=1_001).node.start()
+    world = World(Small(MemoryStore()), payload_bytes_max=1_000)
+    await world.node.start()
     await world.node.stop()
 
 

@@ -73,6 +73,12 @@ def test_on_v1_a_next_instant_reschedules_whether_ok_or_not(ok: str) -> None:
     assert verdict("v1", Answer(200, body)) == Rescheduled(NOW)
 
 
+@pytest.mark.parametrize("past", ["0001-01-01T00:00:00Z", "1969-07-20T20:17:40Z"])
+def test_on_v1_a_next_instant_of_the_past_reschedules_however_long_ago(past: str) -> None:
+    body = f'{{"ok": false, "nextExecuteAt": "{past}"}}'.encode()
+    assert verdict("v1", Answer(200, body)) == Rescheduled(0)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from math import inf
 
+from msgspec.structs import replace
+
 from duetime.cluster.alone import NOBODY_ELSE
 from duetime.cluster.heartbeat import Heartbeats
 from duetime.cluster.hints import Hint, NamespacesChanged, ShardsReleased
@@ -55,6 +57,7 @@ class Coordinator:
         self._by_owner: dict[str, Member] = {}
         self._rows: dict[int, ShardRow] = {}
         self._wanted: list[str | None] = []
+        self._founder = ""
         self._moves = 0
         self._draining = self._joined = False
         self._gives_way = False  # Asked for by people, who can undo it.
@@ -72,7 +75,8 @@ class Coordinator:
     async def join(self) -> None:
         """Become known to the others. `RefusedStart` if this is not the place to."""
         home = self._home
-        await check_cluster(home.store, home.config.cluster_name)
+        name = home.config.cluster_name
+        self._founder = await check_cluster(home.store, name, owner=home.me.owner)
         if self._peers is not None:
             self._peers.on_message = self._heard
         await self._membership.join(self._describe())
@@ -87,16 +91,30 @@ class Coordinator:
         for loop in (self._beats(), self._tends(), self._listens()):
             home.spawn(loop)
 
+    async def hand_over(self) -> None:
+        """Hand all shards over if others are there to take them."""
+        if not self.ready:
+            return
+        await self._announce_drain()
+        if self._others_take_shards():
+            await self.drain()
+        else:  # All stop together: until then our timers are ours, and so are theirs.
+            self._draining = False
+
     async def drain(self) -> None:
         """Hand all shards over."""
+        if not self._draining:
+            await self._announce_drain()
+        async with self._tending:  # What is being claimed now goes as well.
+            self._home.handover.begin(list(self._home.shards.values()))
+        await self._home.handover.over()
+
+    async def _announce_drain(self) -> None:
         self._draining = True
         try:
             await self._beat()  # The others get ready meanwhile.
         except StoreError as error:
             log.warning("draining unannounced", extra={"reason": str(error)})
-        async with self._tending:  # What is being claimed now goes as well.
-            self._home.handover.begin(list(self._home.shards.values()))
-        await self._home.handover.over()
 
     async def leave(self) -> None:
         """Be gone. The loops have ended by now."""
@@ -127,13 +145,15 @@ class Coordinator:
 
     def give_way(self, undo: bool) -> None:
         """Own no shards until that is undone: others take them. `InvalidInput`."""
-        if not undo and not any(
-            not member.draining and member.owner != self._home.me.owner for member in self._members
-        ):
+        if not undo and not self._others_take_shards():
             raise InvalidInput(NOBODY_ELSE, "node")
         self._gives_way = not undo
         self._beat_now.set()
         self._look_again()
+
+    def _others_take_shards(self) -> bool:
+        me = self._home.me.owner
+        return any(not member.draining and member.owner != me for member in self._members)
 
     @property
     def _is_trusted(self) -> bool:
@@ -290,7 +310,8 @@ class Coordinator:
         self._look_again()
 
     def _describe(self) -> Member:
-        return self._home.describe(draining=self._unfit, skew_ms=self._skew.ms, moves=self._moves)
+        me = self._home.describe(draining=self._unfit, skew_ms=self._skew.ms, moves=self._moves)
+        return replace(me, founder=self._founder)
 
     @property
     def _unfit(self) -> bool:

@@ -13,20 +13,24 @@ _NAME = "identity"
 
 class _Identity(msgspec.Struct, frozen=True):
     name: str
+    founder: str = ""
 
 
-async def check_cluster(store: Store, name: str) -> None:
-    """`WrongCluster` unless the database is this cluster's, or nobody's yet: then it becomes so."""
-    body = msgspec.json.encode(_Identity(name))
+async def check_cluster(store: Store, name: str, *, owner: str) -> str:
+    """`WrongCluster` unless the database is this cluster's, or nobody's yet: then it becomes so.
+
+    Answered by what `owner` was of the node that made it so: no other database has that.
+    """
+    body = msgspec.json.encode(_Identity(name, owner))
     for _ in range(2):
         documents = await store.documents(_KIND)
         if documents:
-            found = msgspec.json.decode(documents[0].body, type=_Identity).name
-            if found != name:
-                raise WrongCluster(found, name)
-            return
+            found = msgspec.json.decode(documents[0].body, type=_Identity)
+            if found.name != name:
+                raise WrongCluster(found.name, name)
+            return found.founder
         if await store.write_document(_KIND, _NAME, body, expected_version=0):
-            return
+            return owner
     raise StoreUnavailable("the cluster's name can be neither read nor written")
 
 

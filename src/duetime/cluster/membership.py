@@ -16,6 +16,8 @@ class Member(Struct, frozen=True, kw_only=True):
     started_at: int
     version: str
     """Duetime's."""
+    founder: str = ""
+    """Who has made the database its cluster's: tells apart clusters that are named alike."""
     draining: bool = False
     """It wants no shards: it stops, or its clock is wrong."""
     shards: int = 0
@@ -59,8 +61,8 @@ class Membership(Protocol):
         """
 
     async def changed(self) -> None:
-        """Wait until somebody came or went, as far as that is heard of between beats; may wait
-        for ever."""
+        """Wait until somebody came, went, or wants shards no more or again, as far as that is
+        heard of between beats; may wait for ever. Raises nothing."""
 
     async def leave(self, me: Member) -> None:
         """Be no longer known, so that nobody waits for us to be dead. `StoreError`."""

@@ -12,7 +12,8 @@ from duetime.model import Reply, Timer
 from duetime.requests import Changes
 from duetime.store import Key
 
-# An operation that is asked `again` was asked before, and no answer came: it may have been done.
+# What has an `ask` is done once by a node, however often that node is asked for it. What is
+# asked `again` was asked of another node before, and no answer came: it may have been done.
 
 
 class Put(Struct, frozen=True, tag="put"):
@@ -20,6 +21,7 @@ class Put(Struct, frozen=True, tag="put"):
 
     timers: list[Timer]
     again: bool = False
+    ask: str = ""
 
 
 class Get(Struct, frozen=True, tag="get"):
@@ -35,6 +37,7 @@ class Update(Struct, frozen=True, tag="update"):
     changes: Changes
     reply: Reply
     again: bool = False
+    ask: str = ""
 
 
 class Cancel(Struct, frozen=True, tag="cancel"):
@@ -42,6 +45,7 @@ class Cancel(Struct, frozen=True, tag="cancel"):
 
     key: Key
     again: bool = False
+    ask: str = ""
 
 
 class Executing(Struct, frozen=True, tag="executing"):

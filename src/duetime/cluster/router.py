@@ -3,8 +3,9 @@
 A shard that changes hands has no owner for a moment. Whoever is asked then looks again and
 waits, for as long as a planned handover takes; after that the caller is told to come again.
 
-An operation whose answer was lost may have been done. It is asked `again`, of whoever owns
-the shard now, and that is safe:
+An operation whose answer was lost may have been done. It is asked once more, of whoever owns
+the shard now. If that is the same node, it knows, and does not do it twice. Another one, which
+has taken the shard over since, is asked `again` and goes by what it finds:
 
 - *get* changes nothing;
 - *put* is not done if the timer it made stands, or has ended: so what was canceled since does
@@ -12,14 +13,16 @@ the shard now, and that is safe:
 - *cancel* that finds the timer canceled has succeeded;
 - *update* sets the same values once more.
 
-Where the second answer contradicts the first, unknown one (an update finds the timer finished:
-before it, or after?), the caller is told that the outcome is not known.
+Where what is found leaves open whether it was done (an update finds the timer finished: before
+it, or after? a put finds another timer, or nothing where no history is kept), the caller is
+told that the outcome is not known.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -37,7 +40,14 @@ from duetime.cluster.peers import (
     Peers,
     Put,
 )
-from duetime.errors import NodeNotFound, RequestError, ShardMoved, StoreError, Unavailable
+from duetime.errors import (
+    DuetimeError,
+    NodeNotFound,
+    RequestError,
+    ShardMoved,
+    StoreError,
+    Unavailable,
+)
 from duetime.model import Namespace, Timer, View
 from duetime.operations import UNKNOWN, Operations
 from duetime.shard import Shard
@@ -83,6 +93,7 @@ class Router:
         self._node = node
         self._shards = node.shards
         self._operations = operations
+        self._asks = count(1)
 
     async def do(self, operation: OnKey, scope: Namespace) -> View:
         """Have it done by the owner of its key's shard."""
@@ -148,9 +159,15 @@ class Router:
 
     async def _search(self, operation: OnKey, scope: Namespace) -> View:
         search = _Search(self._node)
+        number = operation.key.shard
+        changes = not isinstance(operation, Get)
+        unanswered: set[str] = set()
+        if not isinstance(operation, Get):
+            operation = replace(operation, ask=self._ask())
         while True:
-            number = operation.key.shard
             owner = self._elsewhere(number)
+            if not isinstance(operation, Get):
+                operation = replace(operation, again=_may_be_done(unanswered, owner))
             try:
                 if owner is None:
                     return await self._operations.do(operation, scope)
@@ -159,13 +176,13 @@ class Router:
             except ShardMoved:
                 pass
             except PeerLost as lost:
-                if lost.sent and not isinstance(operation, Get):
-                    operation = replace(operation, again=True)
+                assert owner is not None
+                if lost.sent and changes:
+                    unanswered.add(owner.owner)
             else:
                 return view
             if not await search.goes_on():
-                again = not isinstance(operation, Get) and operation.again
-                raise Unavailable(UNKNOWN) if again else _no_owner(number)
+                raise Unavailable(UNKNOWN) if unanswered else _no_owner(number)
 
     # -- many timers --------------------------------------------------------------------
 
@@ -173,16 +190,19 @@ class Router:
         """Of the timers those at these indexes, each part where it belongs."""
         search = _Search(self._node)
         failed: dict[int, RequestError] = {}
-        again: set[int] = set()
+        unanswered: dict[int, set[str]] = {}
+        ask = self._ask()
         while True:
-            parts = self._parts(timers, left, again)
-            outcomes = await asyncio.gather(*(self._put_part(timers, part) for part in parts))
+            parts = self._parts(timers, left, unanswered)
+            calls = [self._put_part(timers, part, ask) for part in parts]
+            outcomes = await asyncio.gather(*calls)
             left = []
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, PeerLost):
                     left += part.indexes
-                    if outcome.sent:
-                        again.update(part.indexes)
+                    if outcome.sent and part.owner is not None:
+                        for index in part.indexes:
+                            unanswered.setdefault(index, set()).add(part.owner.owner)
                 elif isinstance(outcome, RequestError):
                     failed |= dict.fromkeys(part.indexes, outcome)
                 else:
@@ -197,27 +217,32 @@ class Router:
             if not await search.goes_on():
                 for index in left:
                     shard = timers[index].shard
-                    failed[index] = Unavailable(UNKNOWN) if index in again else _no_owner(shard)
+                    failed[index] = (
+                        Unavailable(UNKNOWN) if index in unanswered else _no_owner(shard)
+                    )
                 return failed
 
-    def _parts(self, timers: Sequence[Timer], indexes: list[int], again: set[int]) -> list["_Part"]:
+    def _parts(
+        self, timers: Sequence[Timer], indexes: list[int], unanswered: dict[int, set[str]]
+    ) -> list["_Part"]:
         """By where they belong; in their order, and none too large to travel."""
         open_parts: dict[tuple[str, bool], _Part] = {}
         parts: list[_Part] = []
         for index in indexes:
             timer = timers[index]
             owner = self._elsewhere(timer.shard)
-            place = ("" if owner is None else owner.name, index in again)
+            again = _may_be_done(unanswered.get(index, ()), owner)
+            place = ("" if owner is None else owner.name, again)
             part = open_parts.get(place)
             if part is None or (owner is not None and part.bytes[0] > PART_BYTES_MAX):
-                part = open_parts[place] = _Part(owner, index in again, [], [0])
+                part = open_parts[place] = _Part(owner, again, [], [0])
                 parts.append(part)
             part.indexes.append(index)
             part.bytes[0] += TIMER_BYTES + len(timer.payload or b"") + len(timer.metadata or b"")
         return parts
 
     async def _put_part(
-        self, timers: Sequence[Timer], part: "_Part"
+        self, timers: Sequence[Timer], part: "_Part", ask: str
     ) -> dict[int, RequestError] | RequestError | PeerLost:
         mine = [timers[index] for index in part.indexes]
         try:
@@ -225,7 +250,7 @@ class Router:
                 return await self._operations.put_many(mine, again=part.again)
             assert self._node.peers is not None
             failed: dict[int, RequestError] = await self._node.peers.call(
-                part.owner, Put(mine, part.again)
+                part.owner, Put(mine, part.again, ask)
             )
         except PeerFailed as error:
             return Unavailable(str(error))
@@ -241,14 +266,22 @@ class Router:
         others = self._others()
         if peers is None or not others:
             return []
-        calls = [asyncio.ensure_future(peers.call(member, operation)) for member in others]
-        done, late = await asyncio.wait(calls, timeout=EXECUTING_S)
-        for call in late:
-            call.cancel()
-        failures = [call.exception() for call in done]
-        if late or any(failures):
+        calls = [asyncio.ensure_future(_answer(peers, member, operation)) for member in others]
+        try:
+            done, _ = await asyncio.wait(calls, timeout=EXECUTING_S)
+        finally:
+            for call in calls:
+                call.cancel()
+        answers = [
+            answer for call in calls if call in done if (answer := call.result()) is not None
+        ]
+        if len(answers) < len(others):
             log.info("a list lacks what is executing elsewhere", extra={"nodes": len(others)})
-        return [call.result() for call in calls if call in done and call.exception() is None]
+        return answers
+
+    def _ask(self) -> str:
+        """What nobody else calls anything that is asked."""
+        return f"{self._node.me.boot}.{next(self._asks)}"
 
     def _others(self) -> list[Member]:
         name = self._node.me.name
@@ -289,6 +322,20 @@ class _Search:
         with suppress(StoreError):  # Then we go by what we know.
             await self._node.refresh_owners()
         return True
+
+
+async def _answer(peers: Peers, member: Member, operation: Operation) -> Any:
+    """None if there is none."""
+    try:
+        return await peers.call(member, operation)
+    except DuetimeError as error:
+        log.debug("no answer", extra={"node": member.name, "reason": str(error)})
+        return None
+
+
+def _may_be_done(unanswered: Collection[str], owner: Member | None) -> bool:
+    """Whether another than this owner was asked before, and did not answer."""
+    return any(owner is None or each != owner.owner for each in unanswered)
 
 
 def _no_owner(shard: int) -> Unavailable:

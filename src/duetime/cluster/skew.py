@@ -16,14 +16,15 @@ class Skew:
         """Ask the database. Whether the clock is fine now, if that has changed; `StoreError`."""
         wall, asked_at = clock.now(), clock.monotonic()
         there = await store.now()
-        return self.measured(wall, there, took_ms=int((clock.monotonic() - asked_at) * 1000))
+        took_ms = int((clock.monotonic() - asked_at) * 1000)
+        return self.measured(wall, there, took_ms=took_ms, step_ms=store.traits.clock_step_ms)
 
-    def measured(self, wall: int, there: int, *, took_ms: int) -> bool | None:
-        """It said `there`, asked when our clock showed `wall`, and took so long."""
-        doubt_ms = took_ms // 2
-        self.ms = wall + doubt_ms - there
+    def measured(self, wall: int, there: int, *, took_ms: int, step_ms: int) -> bool | None:
+        """It said `there`, asked when our clock showed `wall`; it took so long, in such steps."""
+        self.ms = wall + took_ms // 2 - there
+        doubt_ms = (took_ms + step_ms) // 2
         was_fine = self.is_fine
-        # In doubt all stays as it is: a slow answer proves nothing about a clock.
+        # In doubt all stays as it is: a slow or a coarse answer proves nothing about a clock.
         if abs(self.ms) - doubt_ms > self.ms_max:
             self.is_fine = False
         elif abs(self.ms) + doubt_ms <= self.ms_max:

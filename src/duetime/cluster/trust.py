@@ -2,6 +2,9 @@
 
 from math import inf
 
+TRUSTED_SHARE = 0.75
+"""Of the time after which a silent node is dead; the rest is for clocks that drift."""
+
 
 class Trust:
     """Runs from before a heartbeat was asked for, because a slow answer must not lengthen it.

@@ -68,7 +68,9 @@ class HttpCarrier:
             answer = Answer(0, b"", f"the callback cannot be sent: {error}")
             self._loop.call_soon(self._refuse, attempt, answer)
         else:
-            self._client.send(target, request, timer.timeout_s, attempt.answered)
+            self._client.send(
+                target, request, timer.timeout_s, attempt.answered, stands=attempt.stands
+            )
 
     async def close(self) -> None:
         """Drop everything in flight without an answer."""
@@ -104,15 +106,13 @@ def request_of(timer: Timer, number: int, target: Target) -> bytes:
     if timer.reply == "v1":
         payload = _NULL if timer.payload is None else Raw(timer.payload)
         body = _encode(_V1Body(timer.namespace, timer.id, at, number, payload))
-        method = b"POST"
     else:
         body = timer.payload or b""
-        method = timer.method.encode()
     return (
         b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bX-Timer-Id: %b\r\nX-Timer-Attempt: %d\r\n"
         b"X-Timer-Scheduled-At: %b\r\nContent-Length: %d\r\n\r\n%b"
         % (
-            method,
+            timer.method.encode(),
             target.path,
             target.host_header,
             _own_lines(timer.namespace),

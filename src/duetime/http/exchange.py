@@ -17,9 +17,10 @@ BODY_TIMEOUT_S = 30
 # forgotten, and the connection can be used again; with more to come it is closed.
 LEFTOVER_BYTES_MAX = 65_536
 # To close with bytes unread is to reset the connection, and the answer may be lost with it.
-# So the sender has this long, and this much, to notice the answer and stop.
+# So the sender has this long, and this much, to notice the answer and stop. Many clients do not
+# look before all is sent; to forget 64 MiB of it takes 40 ms.
 LINGER_S = 2.0
-LINGER_BYTES_MAX = 16_777_216
+LINGER_BYTES_MAX = 268_435_456
 
 
 class Disconnected(Exception):

@@ -8,10 +8,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, UnsetType
 
+from duetime import rules
+from duetime.callback import URL_CHARS_MAX
+
 
 def _meta(description: str, **schema: Any) -> Meta:
     return Meta(description=description, extra_json_schema=schema or None)
 
+
+DURATION_PATTERN = r"^\d{1,12}(ms|s|m|h|d)$"
 
 Instant = Annotated[
     str,
@@ -30,7 +35,7 @@ Url = Annotated[
     _meta(
         "Where the callback is sent: an http or https URL.",
         format="uri",
-        maxLength=2048,
+        maxLength=URL_CHARS_MAX,
         examples=["https://api.example.com/webhook"],
     ),
 ]
@@ -60,15 +65,27 @@ Status = Annotated[
 LastError = Annotated[
     str | None, _meta("Why the last attempt failed.", examples=["HTTP 503 from api.example.com"])
 ]
-MaxAttempts = Annotated[int | None, _meta("How often to try at most, the first try included.")]
+MaxAttempts = Annotated[
+    int | None,
+    _meta(
+        "How often to try at most, the first try included.",
+        minimum=1,
+        maximum=rules.ATTEMPTS_MAX,
+    ),
+]
 Duration = Annotated[
     str | None,
     _meta(
         "A duration such as 500ms, 30s, 5m, 24h or 7d.",
-        pattern=r"^\d{1,12}(ms|s|m|h|d)$",
+        pattern=DURATION_PATTERN,
         examples=["30s"],
     ),
 ]
 Multiplier = Annotated[
-    float | None, _meta("By how much the wait grows after each failure; 2 if absent.")
+    float | None,
+    _meta(
+        "By how much the wait grows after each failure; 2 if absent.",
+        minimum=1,
+        maximum=rules.MULTIPLIER_MAX,
+    ),
 ]

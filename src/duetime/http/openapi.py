@@ -7,6 +7,7 @@ import msgspec
 
 from duetime import __version__
 from duetime.http import rest, v1, v1_types
+from duetime.http.problems import RouteNotFound
 from duetime.http.routes import Route
 from duetime.http.v1_routes import PREFIX
 
@@ -37,6 +38,14 @@ _STATUSES = {
 _ALWAYS = (400, 401, 500, 503)
 _WITH_BODY = (413, 415)
 _REST_CODES = dict(rest.CODES.values())
+_V1_NO_ROUTE = v1.CODES[RouteNotFound][1]
+# How the codes begin that only operations on one kind of thing answer.
+_V1_CODES_OF = {
+    "NAMESPACE_": "/namespaces/",
+    "NODE_": "/cluster/",
+    "TIMER_": "/timers/",
+    "UNKNOWN_NAMESPACE": "/timers/",
+}
 
 
 def document(v1_routes: Iterable[Route], rest_routes: Iterable[Route]) -> Json:
@@ -83,9 +92,16 @@ _REF = "#/components/schemas/"
 def _v1_operation(route: Route) -> Json:
     responses: Json = {str(route.status): _answered(route, _ref(route.gives), route.examples[1])}
     for status in _error_statuses(route):
-        codes = sorted({code for at, code in v1.CODES.values() if at == status})
-        responses[str(status)] = _failed(status, _ref(v1_types.Error), f": {', '.join(codes)}")
+        codes = ", ".join(_v1_codes(route, status))
+        responses[str(status)] = _failed(status, _ref(v1_types.Error), f": {codes}")
     return _operation(route, _v1_tag(route.path), responses)
+
+
+def _v1_codes(route: Route, status: int) -> list[str]:
+    """The codes that the operation may answer with the status."""
+    foreign = tuple(start for start, place in _V1_CODES_OF.items() if place not in route.path)
+    codes = {code for at, code in v1.CODES.values() if at == status} - {_V1_NO_ROUTE}
+    return sorted(code for code in codes if not code.startswith(foreign))
 
 
 def _v1_tag(path: str) -> str:

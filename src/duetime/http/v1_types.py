@@ -4,7 +4,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
 
+from duetime import rules
 from duetime.http.fields import (
+    DURATION_PATTERN,
     METADATA,
     PAYLOAD_SHOWN,
     Duration,
@@ -30,7 +32,19 @@ NamespaceName = Annotated[
     Meta(
         description="A namespace that exists; `default` always does.",
         examples=["default"],
-        extra_json_schema={"minLength": 1, "maxLength": 255},
+        extra_json_schema={"minLength": 1, "maxLength": rules.NAMESPACE_CHARS_MAX},
+    ),
+]
+NewNamespaceName = Annotated[
+    str,
+    Meta(
+        description="A name that no namespace has yet, without `:` and `#`.",
+        examples=["billing"],
+        extra_json_schema={
+            "minLength": 1,
+            "maxLength": rules.NAMESPACE_CHARS_MAX,
+            "pattern": "^[^:#]*$",
+        },
     ),
 ]
 TimerId = Annotated[
@@ -38,7 +52,7 @@ TimerId = Annotated[
     Meta(
         description="Your own name for the timer, unique in its namespace.",
         examples=["user-notification-123"],
-        extra_json_schema={"minLength": 1, "maxLength": 255},
+        extra_json_schema={"minLength": 1, "maxLength": rules.ID_CHARS_MAX},
     ),
 ]
 TimeoutSeconds = Annotated[
@@ -52,13 +66,14 @@ Retention = Annotated[
     int | None,
     Meta(
         description="For how long finished timers are kept; 0 keeps none.",
-        extra_json_schema={"minimum": 0},
+        extra_json_schema={"minimum": 0, "maximum": rules.RETENTION_S_MAX},
     ),
 ]
 MinDelay = Annotated[
     int | None,
     Meta(
-        description="A timer due sooner than this is moved to it.", extra_json_schema={"minimum": 0}
+        description="A timer due sooner than this is moved to it.",
+        extra_json_schema={"minimum": 0, "maximum": rules.MIN_DELAY_S_MAX},
     ),
 ]
 Limit = Annotated[
@@ -87,14 +102,18 @@ class RetryPolicyInput(_Request):
         int | None,
         Meta(
             description="The older name: `maxAttempts` less one.",
-            extra_json_schema={"deprecated": True},
+            extra_json_schema={
+                "deprecated": True,
+                "minimum": 0,
+                "maximum": rules.ATTEMPTS_MAX - 1,
+            },
         ),
     ] = None
     max_retry_attempts_duration: Annotated[
         str | None,
         Meta(
             description="The older name of `maxAttemptsDuration`.",
-            extra_json_schema={"deprecated": True},
+            extra_json_schema={"deprecated": True, "pattern": DURATION_PATTERN},
         ),
     ] = None
 
@@ -175,8 +194,14 @@ BATCH_ITEMS: type[Struct] = defstruct(
 class CreateNamespaceRequest(_Request):
     """A namespace to create. Its number of shards never changes."""
 
-    name: NamespaceName
-    num_shards: Annotated[int, Meta(examples=[16], extra_json_schema={"minimum": 1})]
+    name: NewNamespaceName
+    num_shards: Annotated[
+        int,
+        Meta(
+            examples=[16],
+            extra_json_schema={"minimum": 1, "maximum": rules.NUM_SHARDS_MAX},
+        ),
+    ]
     history_retention_seconds: Retention = None
     min_delay_seconds: MinDelay = None
     retry_policy: RetryPolicyInput | None = None

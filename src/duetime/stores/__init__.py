@@ -19,12 +19,16 @@ class Adapter(NamedTuple):
 
 
 _POSTGRESQL = Adapter("duetime.stores.postgres", "PostgresStore", "postgresql")
+_MONGODB = Adapter("duetime.stores.mongodb", "MongoStore", "mongodb")
 ADAPTERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
     "mysql": Adapter("duetime.stores.mysql", "mysql", "mysql"),
     "mariadb": Adapter("duetime.stores.mysql", "mariadb", "mysql"),
     "tidb": Adapter("duetime.stores.mysql", "tidb", "mysql"),
+    "mongodb": _MONGODB,
+    "mongodb+srv": _MONGODB,
+    "dynamodb": Adapter("duetime.stores.dynamodb", "DynamoStore", "dynamodb"),
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
 each one's own module."""

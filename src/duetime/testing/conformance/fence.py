@@ -36,6 +36,23 @@ class Fence(Base):
         assert await everything(store) == sorted([kept, moved], key=lambda it: it.cursor)
         assert await store.outcomes([key(kept)]) == [None]
 
+    async def test_a_large_batch_under_a_superseded_lease_changes_nothing(
+        self, store: Store
+    ) -> None:
+        old = await claimed(store, owner="node-a")
+        kept = [a_timer(f"kept-{number:03}") for number in range(300)]
+        await put(store, old, *kept)
+        await claimed(store, owner="node-b")
+        attempt = batch(
+            old,
+            puts=[a_timer(f"new-{number:03}") for number in range(300)],
+            removes=kept,
+            finished=[finished(timer) for timer in kept],
+        )
+        assert await store.apply([attempt]) == {0}
+        assert await everything(store) == sorted(kept, key=lambda it: it.cursor)
+        assert await store.outcomes([key(timer) for timer in kept]) == [None] * 300
+
     async def test_a_lease_from_the_future_or_of_a_shard_never_claimed_is_no_lease(
         self, store: Store
     ) -> None:
