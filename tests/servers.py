@@ -1,6 +1,7 @@
 """Real servers for tests: each started once in a run, when the first test asks for it."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -41,8 +42,12 @@ class Servers:
     def _start(self, name: str) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"test-{name}-", dir=shared_folder()))
         server = DAEMONS[name](folder, DAEMONS[name].hasty_settings)
-        self.had[name] = server.fetch()
-        server.start()
+        try:
+            self.had[name] = server.fetch()
+            server.start()
+        except CannotBeHad:
+            shutil.rmtree(folder)
+            raise
         self._started[name] = server
 
     def delete(self) -> None:

@@ -107,7 +107,7 @@ async def test_idle_connections_that_were_closed_are_replaced_unnoticed(
 ) -> None:
     lease = await claimed(store)
     await asyncio.gather(*[store.now() for _ in range(5)])
-    idle = list(store._connections._idle)
+    idle = [connection for connection, _ in store._connections._idle]
     assert len(idle) > 1
     for connection in idle:
         ((number,),) = await connection.fetch("SELECT connection_id()", ())
@@ -127,7 +127,7 @@ async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
         await store.open()
         lease = await claimed(store)
         change = batch(lease, puts=[a_timer()], finished=[finished(a_timer("done"))])
-        connection = store._connections._idle[-1]
+        connection, _ = store._connections._idle[-1]
         commit = connection.commit
 
         async def commit_unheard() -> None:
@@ -146,6 +146,26 @@ async def test_a_connection_lost_after_the_commit_leaves_the_write_done(
         assert await everything(store) == [a_timer()]
         assert await store.purge("default", before=INSTANT_MAX, limit=10) == 1
         await store.close()
+
+
+async def test_who_stands_still_within_a_transaction_does_not_hold_up_who_takes_over(
+    mysql: MysqlDatabase, store: SqlStore
+) -> None:
+    lease = await claimed(store)
+    held = mysql.hold(store)
+    assert held is not None
+    other = store_at(mysql.url)
+    await other.open()
+    with held as hold:
+        standing = asyncio.create_task(store.apply([batch(lease, puts=[a_timer()])]))
+        await hold.reached()
+        async with asyncio.timeout(30):
+            assert (await claimed(other, owner="other")).owner == "other"
+        hold.release()
+        with pytest.raises(StoreUnavailable):
+            await standing
+    assert await everything(other) == []
+    await other.close()
 
 
 async def test_a_deadlock_is_undone_and_done_again(mysql: MysqlDatabase, store: SqlStore) -> None:

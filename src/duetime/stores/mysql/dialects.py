@@ -11,6 +11,10 @@ from duetime.stores.sql.dialect import Dialect, Upsert, by_keys
 from duetime.stores.sql.listing import Dialect as Lists
 from duetime.stores.sql.listing import limit_offset, nested_beyond, one_of
 
+TRANSACTION_IDLE_S_MAX = 4
+"""A node that freezes or loses its machine within a transaction holds its shards' rows, and who
+takes over waits for them. Ours stand still for a round trip at most."""
+
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
 
@@ -27,7 +31,10 @@ class Product(Struct, frozen=True, kw_only=True):
     collation: str
     """Code points in their order, blanks at the end included."""
     settings: str
-    """Session variables, with {ms} and {s} for the longest that a statement may take."""
+    """Session variables, with {ms} and {s} for the longest that a statement may take, and
+    {idle_s} for how long a transaction may stand still."""
+    idle_s_max: float = 600
+    """How long a connection may lie unused."""
 
 
 def _on_duplicate_key(new: str, alias: str = "") -> Callable[[Upsert, int], str]:
@@ -156,8 +163,10 @@ MYSQL = Product(
     version_min=(8, 0, 19),  # The first whose upserts can name the new row.
     port=3306,
     collation="utf8mb4_0900_bin",
-    # For reading only, as it says; a write ends by its locks' timeout, or by ours.
-    settings="max_execution_time = {ms}",
+    # For reading only, as it says; a write ends by its locks' timeout, or by ours. And it has no
+    # word for transactions that stand still: so no connection may.
+    settings="max_execution_time = {ms}, wait_timeout = {idle_s}",
+    idle_s_max=TRANSACTION_IDLE_S_MAX / 2,
 )
 MARIADB = Product(
     dialect=_dialect(
@@ -171,7 +180,7 @@ MARIADB = Product(
     version_min=(10, 6, 0),
     port=3306,
     collation="utf8mb4_nopad_bin",
-    settings="max_statement_time = {s}",
+    settings="max_statement_time = {s}, idle_transaction_timeout = {idle_s}",
 )
 TIDB = Product(
     dialect=_dialect(
@@ -192,5 +201,8 @@ TIDB = Product(
     port=4000,
     collation="utf8mb4_0900_bin",
     # A lock is taken when a statement asks for it, not found broken at the commit.
-    settings="max_execution_time = {ms}, tidb_txn_mode = 'pessimistic'",
+    settings=(
+        "max_execution_time = {ms}, tidb_idle_transaction_timeout = {idle_s},"
+        " tidb_txn_mode = 'pessimistic'"
+    ),
 )

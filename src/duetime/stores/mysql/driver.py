@@ -9,7 +9,7 @@ from asyncmy.constants import CLIENT
 from asyncmy.errors import MySQLError, OperationalError
 
 from duetime.errors import StoreError
-from duetime.stores.mysql.dialects import Product
+from duetime.stores.mysql.dialects import TRANSACTION_IDLE_S_MAX, Product
 from duetime.stores.mysql.errors import ERRORS
 from duetime.stores.mysql.url import Address
 from duetime.stores.sql.connections import CONNECT_TIMEOUT_S
@@ -29,6 +29,7 @@ class MysqlDriver:
 
     def __init__(self, address: Address, product: Product) -> None:
         self.name = address.name
+        self.idle_s_max = product.idle_s_max
         self._address = address
         self._product = product
 
@@ -74,7 +75,9 @@ class MysqlDriver:
         connection.statement_bytes_max = statement_bytes_max
         timeout_ms = self._address.statement_timeout_ms
         timeout_s = timeout_ms // 1000
-        settings = product.settings.format(ms=timeout_ms, s=timeout_s)
+        settings = product.settings.format(
+            ms=timeout_ms, s=timeout_s, idle_s=TRANSACTION_IDLE_S_MAX
+        )
         lock_wait_s = min(LOCK_WAIT_S_MAX, timeout_s)
         for statement in (
             f"SET NAMES utf8mb4 COLLATE {product.collation}",

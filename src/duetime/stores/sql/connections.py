@@ -60,6 +60,10 @@ class Driver(Protocol):
     @property
     def errors(self) -> Errors: ...
 
+    @property
+    def idle_s_max(self) -> float:
+        """How long a connection may lie unused: less than the server lets it."""
+
     async def connect(self) -> Connection:
         """A connection set up as the store's statements need it. `StoreError` says why this
         server will not do."""
@@ -106,7 +110,8 @@ class Connections:
         self._driver = driver
         self._size_max = size_max
         self._answer_s_max = statement_timeout_ms / 1000 + ANSWER_GRACE_S
-        self._idle: list[Connection] = []
+        self._idle: list[tuple[Connection, float]] = []
+        """Each with when it was last used, the latest at the end."""
         self._places = asyncio.Semaphore(0)
         self._is_open = False
 
@@ -122,7 +127,7 @@ class Connections:
         for _ in range(self._size_max):
             await self._places.acquire()
         while self._idle:
-            await self._part_from(self._idle.pop())
+            await self._part_from(self._idle.pop()[0])
 
     async def do(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` with a connection; its errors are the store's.
@@ -200,22 +205,23 @@ class Connections:
             return result
 
     def _idle_one(self) -> Connection | None:
+        oldest = asyncio.get_running_loop().time() - self._driver.idle_s_max
         while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
+            connection, used_at = self._idle.pop()
+            if connection.usable and used_at >= oldest:
                 return connection
             connection.abort()
         return None
 
     def _keep(self, connection: Connection) -> None:
         if connection.usable:
-            self._idle.append(connection)
+            self._idle.append((connection, asyncio.get_running_loop().time()))
         else:
             connection.abort()
 
     def _drop_idle(self) -> None:
         while self._idle:
-            self._idle.pop().abort()
+            self._idle.pop()[0].abort()
 
     async def _part_from(self, connection: Connection) -> None:
         try:
