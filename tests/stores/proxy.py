@@ -1,6 +1,7 @@
 """A way to a server that can be made to break."""
 
 import asyncio
+from typing import Self
 from urllib.parse import urlsplit
 
 
@@ -16,7 +17,7 @@ class Proxy:
         self.swallows_answers = False
         """Whether what the server says is lost on the way."""
 
-    async def __aenter__(self) -> "Proxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -41,16 +42,25 @@ class Proxy:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
         self._clients.add(writer)
         for task in (
-            asyncio.create_task(self._pass_on(reader, to_server, answers=False)),
-            asyncio.create_task(self._pass_on(from_server, writer, answers=True)),
+            asyncio.create_task(self._pass_on(reader, to_server, writer, answers=False)),
+            asyncio.create_task(self._pass_on(from_server, writer, writer, answers=True)),
         ):
             self._tasks.add(task)
 
+    def passes(self, client: asyncio.StreamWriter, *, answers: bool) -> None:
+        """Something passes, from this client or to it."""
+
     async def _pass_on(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        client: asyncio.StreamWriter,
+        *,
+        answers: bool,
     ) -> None:
         try:
             while data := await source.read(65_536):
+                self.passes(client, answers=answers)
                 if not (answers and self.swallows_answers):
                     target.write(data)
                     await target.drain()
