@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """One page of a list that shows unfinished timers and history together.
 
 Each table is walked by an index that has the list's order, all partitions side by side, to
@@ -43,7 +44,8 @@ def rows_of(arms: list[Arm], query: ListQuery) -> Condition:
     for arm in arms:
         text, values = arm.rows(f"{places}, {_COLUMNS[arm.table]}, {columns}", arm.table, query)
         # In order here already: a union as a whole PostgreSQL would read to its end and sort.
-        text = f"({text} ORDER BY {order_of(query)} LIMIT ?)"
+        # A statement around it, because a lone one in brackets may not be ordered once more.
+        text = f"SELECT * FROM ({text} ORDER BY {order_of(query)} LIMIT ?) AS {arm.table}"
         selects.append(Condition(text, [*values, query.offset + query.limit]))
     return page_of(selects, query)
 
