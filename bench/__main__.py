@@ -20,7 +20,8 @@ from bench.report import passed, stores_table, table
 from bench.runs import Run, commit, keep, machine
 from bench.scenarios import SCENARIOS
 
-COMPARED = ("burst", "spread", "round-trips", "source")
+COMPARE = "compare"
+ALL = tuple(name for name in SCENARIOS if name != COMPARE)  # Which has been run by then.
 SCENARIO_S_MAX = 900
 
 
@@ -61,7 +62,7 @@ def main(
     targets."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
     scale = QUICK if quick else STORES if compare else FULL
-    names = scenarios or (COMPARED if compare else tuple(SCENARIOS))
+    names = scenarios or ((COMPARE,) if compare else ALL)
     runs: list[Run] = []
     for store in stores or (NAMES if compare else (SQLITE,)):
         with tempfile.TemporaryDirectory(prefix="duetime-bench-", dir=work) as folder:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from bench.client import send_all
 from bench.databases import Database, Databases
-from bench.processes import Receiver, Server, usage
+from bench.processes import COMMAND, Receiver, Server, usage
 from bench.score import Score
 from bench.timers import Due, Maker
 
@@ -44,7 +44,7 @@ class Scale(Struct, frozen=True, kw_only=True):
     rest_s: int = 5
     """Between loading the backlog and looking at it: as long as the peers were given."""
     limits_s: float = 3.0
-    commit_requests: int = 10_000
+    commit_requests: int = 20_000
     fence_calls: int = 100
     worker_accepts: int = 6_000
     worker_fires: int = 8_000
@@ -111,11 +111,22 @@ class Bench:
 
     @asynccontextmanager
     async def warm(
-        self, *, workers: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        options: str = "",
+        workers: int | None = None,
+        command: Sequence[str] = COMMAND,
+        settings: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Running]:
-        """A server on a new database, with all of its code warm."""
+        """A server on a new database, whose URL ends in `options`, with all of its code warm."""
         database = await self.databases.new()
-        server = Server(database.url, home=self.home(), workers=workers, settings=settings)
+        server = Server(
+            database.url + options,
+            home=self.home(),
+            workers=workers,
+            command=command,
+            settings=settings,
+        )
         async with server:
             await self.warm_up(server)
             yield Running(server, database)

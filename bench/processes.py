@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import DEVNULL
@@ -89,13 +89,14 @@ class Server:
         home: Path,
         key: str | None = None,
         workers: int | None = None,
+        command: Sequence[str] = COMMAND,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Servers of one cluster have one `key`. Without `workers`, the process is the node."""
         self.home = home
         self.key = key or secrets.token_hex(20)
         self.port = free_port()
-        self._command = (*COMMAND, *(["--workers", str(workers)] if workers else []))
+        self._command = (*command, *(["--workers", str(workers)] if workers else []))
         self._settings = {
             "DATABASE_URL": url,
             "API_KEY": self.key,

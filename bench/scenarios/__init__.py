@@ -8,9 +8,9 @@ from bench.databases import SQLITE
 from bench.limits import limits
 from bench.scenarios.cluster import drain, takeover, workers
 from bench.scenarios.commits import fence, group_commit
+from bench.scenarios.compare import compare
 from bench.scenarios.round_trips import round_trips
 from bench.scenarios.shards import idle_shards
-from bench.scenarios.source import source
 from bench.scenarios.wear import wear
 from bench.scenarios.workloads import accept, backlog, burst, burst_loaded, kill, spread
 from duetime.store import Traits
@@ -43,12 +43,12 @@ SCENARIOS = {
     "accept": Scenario(accept),
     "kill": Scenario(kill),
     "idle-shards": Scenario(idle_shards),
-    "group-commit": Scenario(group_commit),
+    "group-commit": Scenario(group_commit, _postgresql),
     "fence": Scenario(fence),
     "round-trips": Scenario(round_trips, _shared),
     "workers": Scenario(workers, _shared),
     "takeover": Scenario(takeover, _shared),
     "drain": Scenario(drain, _shared),
     "wear": Scenario(wear, _postgresql),
-    "source": Scenario(source),
+    "compare": Scenario(compare),
 }

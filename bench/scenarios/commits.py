@@ -2,12 +2,13 @@
 
 import asyncio
 import itertools
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
 from bench.bench import CALLERS, FAR_FROM, SHARDS, Bench, Numbers, Running, far
 from bench.client import send_all
+from bench.processes import ROOT
 from bench.score import percentile
 from duetime.model import DEFAULT_NAMESPACE, Lease, Timer
 from duetime.routing import shard_of, timer_uuid
@@ -17,6 +18,15 @@ from duetime.stores import store_from_url
 OWNER = "bench"
 PAYLOAD = b'{"data":"' + b"x" * 189 + b'"}'
 FENCED = (16, 1_024)
+ALONE = (sys.executable, "-m", "bench.alone", "serve")
+# As at most one write for each shard is under way, far more shards than callers.
+ONE_EACH = {
+    "WRITE_BATCH_TIMERS_MAX": "1",
+    "DEFAULT_NUM_SHARDS": "1024",
+    "PYTHONPATH": str(ROOT),
+}
+ROOM = "?pool_size=80"
+"""A connection for each caller; three quarters of the pool are for writes."""
 ROWS = 1_024
 
 
@@ -25,11 +35,10 @@ async def group_commit(bench: Bench) -> Numbers:
     count = bench.scale.commit_requests
     async with bench.warm() as running:
         together = await _accept(bench, running, count)
-    # The very same server, told to write one timer at a time.
-    async with bench.warm(settings={"WRITE_BATCH_TIMERS_MAX": "1"}) as running:
+    async with bench.warm(options=ROOM, command=ALONE, settings=ONE_EACH) as running:
         alone = await _accept(bench, running, count // 4)
     database = await bench.databases.new()
-    store = store_from_url(_for_callers(database.url))
+    store = store_from_url(database.url + ROOM)
     await store.open()
     try:
         direct = await _apply_each(store, count // 4)
@@ -132,10 +141,3 @@ def _timers(start: int, count: int, shards: int = 0) -> Iterator[Timer]:
             reply="v1",
             payload=PAYLOAD,
         )
-
-
-def _for_callers(url: str) -> str:
-    """With a connection for each caller, where the store has a pool of them."""
-    if urlsplit(url).scheme != "postgresql":
-        return url
-    return f"{url}?pool_size={CALLERS * 4 // 3 + 2}"  # A quarter of which is for lists.

@@ -75,7 +75,8 @@ async def _burst(bench: Bench, *, callers: int) -> Numbers:
     if callers:
         due_s = due_ms / 1e3
         before = [end - begin for begin, end in created if end < due_s]
-        during = [end - begin for begin, end in created if due_s <= begin <= due_s + result.drain_s]
+        drained_s = due_s + result.drain_s
+        during = [end - begin for begin, end in created if end > due_s and begin < drained_s]
         found |= {
             "create_before_per_s": len(before),
             "create_per_s": len(during) / result.drain_s,

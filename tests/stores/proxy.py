@@ -1,8 +1,10 @@
 """A way to a server that can be made to break."""
 
 import asyncio
+import re
 from typing import Self
-from urllib.parse import urlsplit
+
+_ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 class Proxy:
@@ -10,7 +12,9 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._port = urlsplit(url).port
+        found = _ADDRESS.search(url)
+        assert found is not None, "the server is not on loopback"
+        self._port = int(found[1])
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients: set[asyncio.StreamWriter] = set()
@@ -31,7 +35,7 @@ class Proxy:
     def url(self) -> str:
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
-        return self._url.replace(f":{self._port}/", f":{port}/")
+        return _ADDRESS.sub(f"127.0.0.1:{port}", self._url)
 
     def cut(self) -> None:
         """Every connection there is now breaks."""

@@ -132,12 +132,10 @@ def test_the_table_shows_values_targets_and_failures_of_each_store() -> None:
 
 
 def test_stores_are_compared_a_line_each() -> None:
-    found = {
-        "burst": {"load_per_s": 1_500.0, "drain_per_s": 900.0},
-        "spread": {"late_p50_ms": 1.0, "late_p99_ms": 2.5},
-    }
-    text = stores_table([run("sqlite", found, **{"round-trips": "Boom"})])
-    assert "| sqlite | Sqlite | 1,500 | 900 | 1 | 2.5 | - | - | - | FAIL |" in text
+    found = {"accepted_per_s": 1_500.0, "late_p99_ms": 2.5, "source_lines": 797.0, "missing": 1.0}
+    text = stores_table([run("sqlite", {"compare": found}), run("mongodb", {}, compare="Boom")])
+    assert "| sqlite | Sqlite | 1,500 | - | - | 2.5 | - | - | - | 797 | FAIL |" in text
+    assert "| mongodb | Mongodb | - | - | - | - | - | - | - | - | FAIL |" in text
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ class Router:
         away = [index for index, timer in enumerate(timers) if timer.shard not in shards]
         if not away:
             failed = await self._operations.put_many(timers)
+        elif len(away) == len(timers):
+            failed = await self._put(timers, away)
         else:
             elsewhere = set(away)
             here = [index for index in range(len(timers)) if index not in elsewhere]
@@ -176,7 +178,10 @@ class Router:
         again: set[int] = set()
         while True:
             parts = self._parts(timers, left, again)
-            outcomes = await asyncio.gather(*(self._put_part(timers, part) for part in parts))
+            if len(parts) == 1:  # Most often one timer: a task would cost as much as its journey.
+                outcomes = [await self._put_part(timers, parts[0])]
+            else:
+                outcomes = await asyncio.gather(*(self._put_part(timers, part) for part in parts))
             left = []
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, PeerLost):
