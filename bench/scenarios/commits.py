@@ -6,7 +6,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from bench.bench import CALLERS, FAR_FROM, SHARDS, Bench, Numbers, Running, far
+from bench.bench import (
+    CALLERS,
+    FAR_FROM,
+    SHARDS,
+    Bench,
+    Numbers,
+    Running,
+    far,
+    per_timer,
+)
 from bench.client import send_all
 from bench.processes import ROOT
 from bench.score import percentile
@@ -34,9 +43,9 @@ async def group_commit(bench: Bench) -> Numbers:
     """From 50 connections: requests that share commits, and requests of a commit each."""
     count = bench.scale.commit_requests
     async with bench.warm() as running:
-        together = await _accept(bench, running, count)
+        together, together_ms = await _accept(bench, running, count)
     async with bench.warm(options=ROOM, command=ALONE, settings=ONE_EACH) as running:
-        alone = await _accept(bench, running, count // 4)
+        alone, alone_ms = await _accept(bench, running, count // 4)
     database = await bench.databases.new()
     store = store_from_url(database.url + ROOM)
     await store.open()
@@ -50,14 +59,20 @@ async def group_commit(bench: Bench) -> Numbers:
         "one_per_commit_without_http_per_s": direct,
         "times": together / alone,
         "times_without_http": together / direct,
+        "grouped_cpu_ms": together_ms,
+        "one_per_commit_cpu_ms": alone_ms,
+        "cpu_times": alone_ms / together_ms,
     }
 
 
-async def _accept(bench: Bench, running: Running, count: int) -> float:
+async def _accept(bench: Bench, running: Running, count: int) -> tuple[float, float]:
+    """How many a second, and what each costs server and database together."""
     far_ms = far()
     timers = {FAR_FROM + i: far_ms + i for i in range(count)}
     requests = list(bench.maker(running.server).singles(timers))
-    return count / await send_all(running.server.port, requests, callers=CALLERS)
+    before = running.cpu_s()
+    taken_s = await send_all(running.server.port, requests, callers=CALLERS)
+    return count / taken_s, sum(per_timer(before, running.cpu_s(), count).values())
 
 
 async def _apply_each(store: Store, count: int) -> float:
