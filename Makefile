@@ -5,11 +5,12 @@ READY := .venv/.ready
 STORES := .pytest_cache/stores.jsonl
 PYTEST := $(BIN)/pytest --stores-report $(STORES)
 
-.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos chaos-cluster \
-	fuzz docs lock clean
+.PHONY: help setup run up down test test-all lint bench bench-stores sim sim-soak sim-mutants \
+	chaos chaos-cluster fuzz docs lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s
+", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
 
@@ -43,8 +44,11 @@ lint: $(READY) ## check style, types, layers, documentation tables and the lock 
 	$(BIN)/python scripts/check_lock.py
 	$(BIN)/python scripts/document_settings.py --check
 
-bench: $(READY) ## measure the workloads against a real server; ARGS="burst spread" picks some
+bench: $(READY) ## measure a real server; ARGS="--store postgresql burst" picks store and workloads
 	$(BIN)/python -m bench $(ARGS)
+
+bench-stores: $(READY) ## measure every store that has a server for tests, a minute or so each
+	$(BIN)/python -m bench --compare $(ARGS)
 
 sim: $(READY) ## live through 200 simulated worlds; SEED=n shows one with its trace, SEEDS=n lives many
 	$(BIN)/python -m sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

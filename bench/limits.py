@@ -8,8 +8,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from bench.bench import Bench, Numbers
 from bench.client import post
-from bench.processes import Receiver
 from bench.score import percentile
 from bench.timers import PAYLOAD
 from duetime.callback import parse_url
@@ -22,11 +22,12 @@ ROWS_PER_COMMIT = 4_000
 IN_FLIGHT = 200
 
 
-async def limits(receiver: Receiver, work: Path, *, seconds: float) -> dict[str, float]:
-    await receiver.reset()
+async def limits(bench: Bench) -> Numbers:
+    await bench.receiver.reset()
+    seconds = bench.scale.limits_s
     return {
-        "client_posts_per_s": await client_posts_per_s(receiver.port, seconds),
-        **await asyncio.to_thread(_disk, work, seconds),
+        "client_posts_per_s": await client_posts_per_s(bench.receiver.port, seconds),
+        **await asyncio.to_thread(_disk, bench.work, seconds),
     }
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import DEVNULL
@@ -80,26 +80,45 @@ class Receiver:
 
 
 class Server:
-    """`duetime serve` on a SQLite file in `home`: what a user runs, nothing special."""
+    """`duetime serve` on a database: what a user runs, nothing special."""
 
-    def __init__(self, home: Path, *, log: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        home: Path,
+        key: str | None = None,
+        workers: int | None = None,
+        command: Sequence[str] = COMMAND,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Servers of one cluster have one `key`. Without `workers`, the process is the node."""
         self.home = home
-        self.key = secrets.token_hex(20)
+        self.key = key or secrets.token_hex(20)
         self.port = free_port()
-        self._log = log
+        self._command = (*command, *(["--workers", str(workers)] if workers else []))
+        self._settings = {
+            "DATABASE_URL": url,
+            "API_KEY": self.key,
+            "HOST": "127.0.0.1",
+            "PORT": str(self.port),
+            "CALLBACK_ALLOW_NETWORKS": "127.0.0.0/8",
+            **(settings or {}),
+        }
+        self._log = home / "log"
         self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def database(self) -> Path:
-        return self.home / "bench.db"
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
+    def workers(self) -> list[int]:
+        """The processes that are nodes: those it forked, or itself."""
+        return sorted(set(tree(self.pid)) - {self.pid}) or [self.pid]
+
     async def __aenter__(self) -> "Server":
-        self.home.mkdir(parents=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         try:
             await self.start()
         except BaseException:
@@ -120,9 +139,9 @@ class Server:
         started = time.time()
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *COMMAND,
+                *self._command,
                 cwd=self.home,
-                env=os.environ | self._settings(),
+                env=os.environ | self._settings,
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -136,15 +155,6 @@ class Server:
             await asyncio.sleep(0.02)
         tail = self._log.read_text(errors="replace")[-2000:]
         raise RuntimeError(f"duetime serve did not become ready:\n{tail}")
-
-    def _settings(self) -> Mapping[str, str]:
-        return {
-            "DATABASE_URL": f"sqlite:///{self.database}",
-            "API_KEY": self.key,
-            "HOST": "127.0.0.1",
-            "PORT": str(self.port),
-            "CALLBACK_ALLOW_NETWORKS": "127.0.0.0/8",
-        }
 
     async def stop(self) -> None:
         if self._process is not None:
@@ -166,9 +176,6 @@ class Server:
     def usage(self) -> "Usage":
         return usage(self.pid)
 
-    def disk_bytes(self) -> int:
-        return sum(file.stat().st_blocks * 512 for file in self.home.iterdir() if file.is_file())
-
 
 class _ListData(Struct):
     total: int
@@ -182,6 +189,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     """What a process and its children have used so far."""
 
     cpu_s: float
+    """Of those that have ended as well."""
     rss_bytes: int
     store_wakeups: int
     """How often any thread but each process's first woke from a wait. Database calls run on
@@ -190,7 +198,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 def usage(pid: int) -> Usage:
     ticks = pages = wakeups = 0
-    for member in _tree(pid):
+    for member in tree(pid):
         with contextlib.suppress(OSError):
             fields = _stat(member)
             ticks += sum(map(int, fields[11:15]))
@@ -203,7 +211,7 @@ def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
-def _tree(root: int) -> Iterable[int]:
+def tree(root: int) -> Iterable[int]:
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -1,22 +1,40 @@
-"""What a killed server had on disk, read from a copy so that nothing of it is touched."""
+"""What a killed server had recorded, read in a way that changes nothing of it."""
 
 import shutil
-import sqlite3
-from contextlib import closing
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-HISTORY = "history"
+from bench.databases import SQLITE, Database
+from duetime.model import DEFAULT_NAMESPACE
+from duetime.store import ListQuery, Store
+from duetime.stores import store_from_url
 
 
-def recorded(home: Path) -> int:
-    """How many finished timers the database file in `home` holds, its log included."""
-    copy = home.with_name(home.name + "-copy")
-    # Without the shared-memory file: SQLite then recovers from the log, as a restart would.
-    shutil.copytree(home, copy, ignore=shutil.ignore_patterns("*-shm"))
+async def recorded(database: Database, *, num_shards: int) -> int:
+    """How many finished timers the database holds."""
+    async with _opened(database) as store:
+        query = ListQuery(
+            namespace=DEFAULT_NAMESPACE, num_shards=num_shards, pending=False, limit=1, total=True
+        )
+        total = (await store.select(query)).total
+        assert total is not None
+        return total
+
+
+@asynccontextmanager
+async def _opened(database: Database) -> AsyncIterator[Store]:
+    folder = database.folder
+    copy = folder.with_name(folder.name + "-copy")
+    if database.url.startswith(f"{SQLITE}:"):
+        # To open a file is to recover it, which is for the restarted server to do. Without the
+        # shared-memory file SQLite recovers the copy from the log, as it would after a crash.
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*-shm"))
+        store = store_from_url(database.url.replace(str(folder), str(copy)))
+    else:
+        store = database.store()
     try:
-        (database,) = copy.glob("*.db")
-        with closing(sqlite3.connect(database)) as connection:
-            (count,) = connection.execute(f"SELECT count(*) FROM {HISTORY}").fetchone()
-            return int(count)
+        await store.open()
+        yield store
     finally:
-        shutil.rmtree(copy)
+        await store.close()
+        shutil.rmtree(copy, ignore_errors=True)

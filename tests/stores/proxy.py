@@ -1,7 +1,10 @@
 """A way to a server that can be made to break."""
 
 import asyncio
-from urllib.parse import urlsplit
+import re
+from typing import Self
+
+_ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 class Proxy:
@@ -9,7 +12,9 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.target = urlsplit(url).port
+        found = _ADDRESS.search(url)
+        assert found is not None, "the server is not on loopback"
+        self.target = int(found[1])
         """The server's port."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -21,7 +26,7 @@ class Proxy:
         self.refuses = False
         """Whether who connects is sent away."""
 
-    async def __aenter__(self) -> "Proxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -41,7 +46,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return self._url.replace(f":{self.target}/", f":{self.port}/")
+        return _ADDRESS.sub(f"127.0.0.1:{self.port}", self._url)
 
     def cut(self) -> None:
         """Every connection there is now breaks."""
@@ -67,18 +72,27 @@ class Proxy:
             return
         self._clients.add(writer)
         for task in (
-            asyncio.create_task(self._pass_on(reader, to_server, answers=False)),
-            asyncio.create_task(self._pass_on(from_server, writer, answers=True)),
+            asyncio.create_task(self._pass_on(reader, to_server, writer, answers=False)),
+            asyncio.create_task(self._pass_on(from_server, writer, writer, answers=True)),
         ):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def passes(self, client: asyncio.StreamWriter, *, answers: bool) -> None:
+        """Something passes, from this client or to it."""
+
     async def _pass_on(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        client: asyncio.StreamWriter,
+        *,
+        answers: bool,
     ) -> None:
         try:
             while data := await source.read(65_536):
                 await self._passes.wait()
+                self.passes(client, answers=answers)
                 if not (answers and self.swallows_answers):
                     target.write(data)
                     await target.drain()

@@ -1,7 +1,9 @@
 """The bench's arithmetic: what it says must be what happened."""
 
 import pytest
-from bench.report import judge, ratios, show, table
+from bench.bench import QUICK
+from bench.report import judge, ratios, show, stores_table, table
+from bench.runs import Run
 from bench.score import Arrival, percentile, score
 
 T0 = 1_700_000_000_000
@@ -70,25 +72,26 @@ def test_a_target_may_rest_on_another_value_of_the_same_run() -> None:
         "burst": {"drain_per_s": 40_000.0},
         "burst-loaded": {"drain_per_s": 19_999.0},
     }
-    beside = judge(results, "burst-loaded", "drain_per_s")
+    beside = judge(results, "burst-loaded", "drain_per_s", store="sqlite")
     assert beside is not None
     assert beside.target == ">= 20,000"
     assert beside.holds is False
 
 
 def test_a_target_on_what_was_not_run_neither_passes_nor_fails() -> None:
-    verdict = judge({"burst-loaded": {"drain_per_s": 1.0}}, "burst-loaded", "drain_per_s")
+    results = {"burst-loaded": {"drain_per_s": 1.0}}
+    verdict = judge(results, "burst-loaded", "drain_per_s", store="sqlite")
     assert verdict is not None
     assert verdict.holds is None
 
 
 def test_a_value_nobody_promised_has_no_verdict() -> None:
-    assert judge({"burst": {"timers": 1.0}}, "burst", "timers") is None
+    assert judge({"burst": {"timers": 1.0}}, "burst", "timers", store="sqlite") is None
 
 
 def test_duplicates_after_a_kill_are_held_against_what_was_not_recorded() -> None:
     results = {"kill": {"duplicates": 200.0, "unrecorded_at_kill": 200.0}}
-    verdict = judge(results, "kill", "duplicates")
+    verdict = judge(results, "kill", "duplicates", store="sqlite")
     assert verdict is not None
     assert verdict.holds is True
 
@@ -100,11 +103,39 @@ def test_ratios_need_both_sides_from_the_same_run() -> None:
     assert ratios(burst | limits) == {"burst drain / raw client": 0.5}
 
 
-def test_the_table_shows_values_targets_and_failures() -> None:
-    text = table({"burst": {"drain_per_s": 24_000.0, "missing": 0.0}}, {"kill": "Boom:\n a\nb | c"})
-    assert "| burst | drain_per_s | 24,000 | >= 25,000 | FAIL |" in text
-    assert "| burst | missing | 0 | = 0 | pass |" in text
-    assert "| kill | failed | b / c |  | FAIL |" in text
+def test_a_target_may_be_one_store_s_alone() -> None:
+    results = {"burst": {"drain_per_s": 24_000.0}}
+    assert judge(results, "burst", "drain_per_s", store="postgresql") is None
+
+
+def run(store: str, results: dict[str, dict[str, float]], **errors: str) -> Run:
+    return Run(
+        at="",
+        commit="",
+        store=store,
+        version=store.title(),
+        machine={},
+        scale=QUICK,
+        results=results,
+        errors=errors,
+    )
+
+
+def test_the_table_shows_values_targets_and_failures_of_each_store() -> None:
+    burst = {"drain_per_s": 24_000.0, "missing": 0.0}
+    first = run("sqlite", {"burst": burst}, kill="Boom:\n a\nb | c")
+    text = table([first, run("postgresql", {"burst": burst | {"missing": 1.0}})])
+    assert "| scenario | measure | sqlite | target | postgresql | target |" in text
+    assert "| burst | drain_per_s | 24,000 | >= 25,000 FAIL | 24,000 |  |" in text
+    assert "| burst | missing | 0 | = 0 pass | 1 | = 0 FAIL |" in text
+    assert "| kill | failed | b / c | FAIL |  |  |" in text
+
+
+def test_stores_are_compared_a_line_each() -> None:
+    found = {"accepted_per_s": 1_500.0, "late_p99_ms": 2.5, "source_lines": 797.0, "missing": 1.0}
+    text = stores_table([run("sqlite", {"compare": found}), run("mongodb", {}, compare="Boom")])
+    assert "| sqlite | Sqlite | 1,500 | - | - | 2.5 | - | - | - | 797 | FAIL |" in text
+    assert "| mongodb | Mongodb | - | - | - | - | - | - | - | - | FAIL |" in text
 
 
 @pytest.mark.parametrize(

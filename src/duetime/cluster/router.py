@@ -108,6 +108,8 @@ class Router:
         away = [index for index, timer in enumerate(timers) if timer.shard not in shards]
         if not away:
             failed = await self._operations.put_many(timers)
+        elif len(away) == len(timers):
+            failed = await self._put(timers, away)
         else:
             elsewhere = set(away)
             here = [index for index in range(len(timers)) if index not in elsewhere]
@@ -194,8 +196,11 @@ class Router:
         ask = self._ask()
         while True:
             parts = self._parts(timers, left, unanswered)
-            calls = [self._put_part(timers, part, ask) for part in parts]
-            outcomes = await asyncio.gather(*calls)
+            if len(parts) == 1:  # Most often one timer: a task would cost as much as its journey.
+                outcomes = [await self._put_part(timers, parts[0], ask)]
+            else:
+                calls = [self._put_part(timers, part, ask) for part in parts]
+                outcomes = await asyncio.gather(*calls)
             left = []
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, PeerLost):

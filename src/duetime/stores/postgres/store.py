@@ -35,7 +35,9 @@ from duetime.stores.postgres.url import parse
 from duetime.stores.sql.chunks import runs, weight_of
 from duetime.stores.sql.rows import Row, history_from, history_row, timer_from, timer_row
 
-WRITES_IN_FLIGHT_MAX = 4
+# A second one beside it would take away from what waits to share the next commit: with four,
+# there are three times as many commits, and a timer costs both sides half as much again.
+WRITES_IN_FLIGHT_MAX = 1
 WRITE_BYTES_MAX = 32 * 1024 * 1024
 DUE_BYTES_MAX = 64 * 1024 * 1024
 PAGE_BYTES_MAX = 4 * 1024 * 1024
@@ -54,7 +56,7 @@ class PostgresStore:
         )
         self._traits = Traits(
             name="postgresql",
-            writes_in_flight_max=min(WRITES_IN_FLIGHT_MAX, address.pool_size // 2),
+            writes_in_flight_max=WRITES_IN_FLIGHT_MAX,
             shared=True,
         )
 
