@@ -9,8 +9,7 @@ PYTEST := $(BIN)/pytest --stores-report $(STORES)
 	chaos chaos-cluster fuzz docs lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s
-", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
 
