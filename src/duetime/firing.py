@@ -11,8 +11,9 @@ destination that is full wait in its queue, and cost the others nothing. Three b
   its present rate, and never less than a floor. What is beyond is moved in the store to when
   its turn would come, so that timers of other destinations behind it come into the windows.
 
-And one in time: nothing starts once this node's trust in its shards has run out. What the
-process does first after it was frozen may be anything, so every way in asks the clock.
+And one in time: nothing starts once this node's trust in its shards has run out, and nothing
+that was started is sent. What the process does first after it was frozen may be anything, so
+every way in asks the clock, and so does the carrier when it has a connection.
 """
 
 import logging
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 
 from duetime.clock import Clock
 from duetime.model import FinalStatus, Finished, Namespace, Timer
-from duetime.retry import COMPLETED, Answer, Completed, Failed, Rescheduled, next_try, verdict
+from duetime.retry import COMPLETED, NOT_SENT, Answer, Completed, Failed, Rescheduled, next_try, verdict
 from duetime.shard import Shard
 from duetime.writes import Attempt
 
@@ -47,7 +48,8 @@ class Carrier(Protocol):
     def send(self, attempt: Attempt) -> None:
         """Begin the attempt; returns at once, never raises.
 
-        `attempt.answered` is called once, never from within `send`, and not after `close`.
+        `attempt.answered` is called once, never from within `send`, and not after `close`:
+        with `NOT_SENT` if `attempt.stands` said no before anything had left.
         """
 
     async def close(self) -> None:
@@ -172,6 +174,10 @@ class Firing:
 
     # -- out --------------------------------------------------------------------------
 
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether this attempt may still be sent."""
+        return self._clock.monotonic() < self._trusted_until and attempt.shard.is_at(attempt)
+
     def answered(self, attempt: Attempt, answer: Answer) -> None:
         """An attempt has ended: decide what it means, have it recorded, start what waits."""
         destination = attempt.destination
@@ -180,7 +186,9 @@ class Firing:
         destination.in_flight -= 1
         destination.answered += 1
         self.in_flight -= 1
-        if self._conclude(attempt, answer, now):
+        if answer is NOT_SENT:
+            attempt.shard.take_back(attempt)
+        elif self._conclude(attempt, answer, now):
             self.unrecorded += 1
         if self._blocked:
             if destination.queue:

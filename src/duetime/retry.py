@@ -29,6 +29,10 @@ class Answer(Struct, frozen=True, gc=False):
     error: str | None = None
 
 
+NOT_SENT = Answer(0, b"", "not sent")
+"""Of an attempt that stood no more when its first byte was to go out. Told apart by identity."""
+
+
 class Completed(Struct, frozen=True, gc=False):
     """The callback has done its work."""
 

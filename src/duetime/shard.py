@@ -350,6 +350,25 @@ class Shard:
         if self._more and not self._reading and len(self.window) * 2 <= self._page_timers:
             self._host.wake(self, 0)
 
+    def is_at(self, attempt: Attempt) -> bool:
+        """Whether this attempt is what the timer is at: not after the shard was lost or left,
+        nor after a newer schedule has taken its place."""
+        return not self.closed and self.executing.get(attempt.timer.uuid) is attempt
+
+    def take_back(self, attempt: Attempt) -> None:
+        """It was not sent: its timer waits again, if it is still here."""
+        if not self.is_at(attempt):
+            return
+        timer = attempt.timer
+        del self.executing[timer.uuid]
+        if timer.uuid in self._held:  # A create over it is on its way, and decides.
+            self._aside[timer.uuid] = timer
+        else:
+            self.window.add(timer)
+            self._host.wake(self, timer.execute_at)
+        if self.leaving:
+            self._go()
+
     def conclude(
         self,
         attempt: Attempt,
@@ -360,7 +379,7 @@ class Shard:
     ) -> bool:
         """Record what came of an attempt. False if a newer schedule has taken its place."""
         uuid = attempt.timer.uuid
-        if self.closed or self.executing.get(uuid) is not attempt:
+        if not self.is_at(attempt):
             return False
         write = Write(uuid, put=put, remove=remove, finished=finished, attempt=attempt)
         if uuid in self._held:  # A create over it is on its way, and decides.

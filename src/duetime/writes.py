@@ -56,6 +56,12 @@ class Attempt(Struct, eq=False):
     host: AttemptHost
     started_at: int
 
+    def stands(self) -> bool:
+        """Whether it may still be sent. A carrier asks before the first byte leaves: while it
+        looked up a name or connected, the shard may have become another node's, and the timer
+        canceled there."""
+        return self.host.stands(self)
+
     def answered(self, answer: Answer) -> None:
         """The carrier's word; comes once."""
         self.host.answered(self, answer)
@@ -64,4 +70,5 @@ class Attempt(Struct, eq=False):
 class AttemptHost(Protocol):
     """Who hears what came of an attempt."""
 
+    def stands(self, attempt: Attempt) -> bool: ...
     def answered(self, attempt: Attempt, answer: Answer) -> None: ...

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Self
@@ -68,7 +69,14 @@ class Asking:
     ) -> None:
         await self.client.close()
 
-    def send(self, url: str, body: bytes = b"", *, timeout_s: float = 5) -> Call:
+    def send(
+        self,
+        url: str,
+        body: bytes = b"",
+        *,
+        timeout_s: float = 5,
+        stands: Callable[[], bool] = lambda: True,
+    ) -> Call:
         target = parse_url(url)
         request = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Length: %d\r\n\r\n%b" % (
             target.path,
@@ -78,7 +86,7 @@ class Asking:
         )
         call = Call()
         call.sent_at = time.monotonic()
-        self.client.send(target, request, timeout_s, call)
+        self.client.send(target, request, timeout_s, call, stands=stands)
         call.sending = False
         return call
 

@@ -9,7 +9,7 @@ import duetime.delivery.client as client_module
 from duetime.callback import parse_url
 from duetime.delivery.connection import Connection as ClientConnection
 from duetime.delivery.connection import Exchange
-from duetime.retry import Answer
+from duetime.retry import NOT_SENT, Answer
 from tests.delivery.asking import Asking, Call
 from tests.delivery.peers import OK, Connection, answering, answering_ok, serving
 
@@ -222,7 +222,7 @@ async def test_a_server_that_stops_talking_before_it_has_read_is_not_written_to_
 async def test_a_connection_made_in_the_moment_its_time_was_up_is_dropped(
     asking: Asking,
 ) -> None:
-    exchange = Exchange(parse_url("http://h/"), b"", 1, Call())
+    exchange = Exchange(parse_url("http://h/"), b"", 1, Call(), lambda: True)
     connection = ClientConnection(asking.client, exchange, "h:80")
     transport = create_autospec(asyncio.Transport, instance=True)
     connection.connection_made(transport)
@@ -231,7 +231,7 @@ async def test_a_connection_made_in_the_moment_its_time_was_up_is_dropped(
 
 
 async def test_a_connection_made_in_the_moment_of_closing_is_dropped(asking: Asking) -> None:
-    exchange = Exchange(parse_url("http://h/"), b"", 1, Call())
+    exchange = Exchange(parse_url("http://h/"), b"", 1, Call(), lambda: True)
     exchange.holder = asyncio.ensure_future(asyncio.sleep(0))
     connection = ClientConnection(asking.client, exchange, "h:80")
     transport = create_autospec(asyncio.Transport, instance=True)
@@ -242,7 +242,7 @@ async def test_a_connection_made_in_the_moment_of_closing_is_dropped(asking: Ask
 
 
 async def test_nothing_is_written_to_a_connection_that_was_dropped(asking: Asking) -> None:
-    exchange = Exchange(parse_url("http://h/"), b"x" * 1_000_000, 1, Call())
+    exchange = Exchange(parse_url("http://h/"), b"x" * 1_000_000, 1, Call(), lambda: True)
     exchange.holder = asyncio.ensure_future(asyncio.sleep(0))
     connection = ClientConnection(asking.client, exchange, "h:80")
     transport = create_autospec(asyncio.Transport, instance=True)
@@ -291,3 +291,14 @@ async def test_idle_connections_are_closed_after_a_while(
         assert loop.time() - began >= 0.09
         assert await asking.ask(peer.url()) == Answer(200, b"ok")
         assert peer.connections == 2
+
+
+async def test_what_stands_no_more_is_not_sent_on_a_new_connection_nor_on_a_used_one(
+    asking: Asking,
+) -> None:
+    async with serving(answering_ok) as peer:
+        for _ in range(2):
+            unsent = asking.send(peer.url(), stands=lambda: False)
+            assert await asking.answer(unsent) is NOT_SENT
+        assert await asking.ask(peer.url()) == Answer(200, b"ok")
+        assert peer.connections == 1

@@ -13,7 +13,7 @@ from duetime import __version__
 from duetime.delivery.guard import AddressGuard
 from duetime.delivery.http import HttpCarrier
 from duetime.model import Method, Timer
-from duetime.retry import Answer, Failed, verdict
+from duetime.retry import NOT_SENT, Answer, Failed, verdict
 from duetime.routing import timer_uuid
 from duetime.writes import Attempt
 from tests.delivery.conftest import LOOPBACK
@@ -42,6 +42,10 @@ class Heard:
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Answer] = asyncio.Queue()
+        self.stand = True
+
+    def stands(self, _attempt: Attempt) -> bool:
+        return self.stand
 
     def answered(self, _attempt: Attempt, answer: Answer) -> None:
         self.answers.put_nowait(answer)
@@ -257,3 +261,9 @@ async def test_a_receiver_sees_the_same_request_as_aiohttp_would_send(
         for hop in [("accept", "accept-encoding", "connection")]
     ]
     assert both[0] == both[1]
+
+
+async def test_an_attempt_that_stands_no_more_is_not_sent(sending: Sending) -> None:
+    sending.heard.stand = False
+    assert await sending.answer(V1) is NOT_SENT
+    assert sending.seen == []

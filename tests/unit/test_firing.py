@@ -6,10 +6,10 @@ import pytest
 
 from duetime.firing import Firing
 from duetime.model import Lease, Namespace, RetryPolicy, Timer
-from duetime.retry import Answer
+from duetime.retry import NOT_SENT, Answer
 from duetime.shard import Shard
 from duetime.testing.clock import FakeClock
-from duetime.writes import Attempt
+from duetime.writes import Acknowledgement, Attempt, Write
 from tests.unit.engine import Limits, RecordingHost, deliver, timer, write_now
 
 OK = Answer(200, b'{"ok":true}')
@@ -356,3 +356,62 @@ def test_without_trust_nothing_starts_and_nothing_is_moved_until_it_is_back() ->
     assert (world.in_flight, world.firing.waiting) == ([], 3)
     world.firing.trust(world.clock.monotonic() + 3.0)
     assert (len(world.in_flight), world.firing.waiting) == (3, 0)
+
+
+def test_what_was_started_and_not_sent_before_trust_ran_out_waits_until_it_is_back() -> None:
+    world = World(Bounds())
+    world.firing.trust(world.clock.monotonic() + 3.0)
+    world.due(timer("a", at=world.clock.now()))
+    (attempt,) = world.carrier.sent
+    assert attempt.stands()
+    world.clock.advance(3_000)  # A name that is looked up, a connection that is made.
+    assert not attempt.stands()
+    world.answer("a", NOT_SENT)
+    assert world.shard.outcomes == []
+    assert (world.firing.in_flight, world.firing.unrecorded) == (0, 0)
+    world.shard.step(world.clock.now())
+    world.firing.offer(world.shard, world.host.due)
+    assert world.in_flight == []
+    world.firing.trust(world.clock.monotonic() + 3.0)
+    assert world.in_flight == ["a"]
+    assert world.carrier.sent[0].number == 1
+
+
+def test_an_attempt_of_a_shard_that_was_lost_or_left_stands_no_more() -> None:
+    for lose in (
+        lambda shard: shard.superseded([]),
+        lambda shard: (shard.leave(), shard.cut_short()),
+    ):
+        world = World(Bounds())
+        world.due(timer("a", at=world.clock.now()))
+        (attempt,) = world.carrier.sent
+        lose(world.shard)
+        assert not attempt.stands()
+        world.answer("a", NOT_SENT)
+        assert world.firing.in_flight == 0
+        assert len(world.shard.window) == 0
+
+
+def test_what_was_not_sent_lets_its_shard_leave() -> None:
+    world = World(Bounds())
+    world.due(timer("a", at=world.clock.now()))
+    world.shard.leave()
+    world.answer("a", NOT_SENT)
+    assert world.host.vacated_shards == [world.shard]
+
+
+async def test_a_create_over_what_was_not_sent_decides_what_becomes_of_it() -> None:
+    for write_fails in (False, True):
+        world = World(Bounds())
+        old = timer("a", at=world.clock.now())
+        world.due(old)
+        new = timer("a", at=world.clock.now() + 5_000)
+        assert world.shard.try_hold(old.uuid)
+        world.answer("a", NOT_SENT)
+        assert world.shard.window.get(old.uuid) is None
+        if write_fails:
+            world.shard.release(old.uuid)
+        else:
+            world.shard.stage(Write(old.uuid, put=new, ack=Acknowledgement(1)), generation=0)
+            write_now(world.shard)
+        assert world.shard.window.get(old.uuid) is (old if write_fails else new)

@@ -16,6 +16,7 @@ ever starts behind the remains of another.
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 
 from duetime.callback import Target
 from duetime.delivery.causes import describe
@@ -56,15 +57,24 @@ class HttpClient:
         self._connecting: set[asyncio.Task[None]] = set()
         self.closed = False
 
-    def send(self, target: Target, request: bytes, timeout_s: float, done: Done) -> None:
+    def send(
+        self,
+        target: Target,
+        request: bytes,
+        timeout_s: float,
+        done: Done,
+        *,
+        stands: Callable[[], bool],
+    ) -> None:
         """Send the request's bytes as they are; `done` gets the answer, never from in here.
 
         A status with an error beside it is an answer that is not the whole of its body, or
-        not a 2xx one. All of it, from name to last byte, has `timeout_s`.
+        not a 2xx one. All of it, from name to last byte, has `timeout_s`. If it does not stand
+        any more when the first byte is to go out, none does: then the answer is `NOT_SENT`.
         """
         if self.closed:
             return
-        exchange = Exchange(target, request, timeout_s, done)
+        exchange = Exchange(target, request, timeout_s, done, stands)
         exchange.watch = self._deadlines.add(exchange, timeout_s)
         waiting = self._idle.get(target.origin)
         if waiting:

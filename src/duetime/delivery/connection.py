@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from duetime.callback import Target
 from duetime.delivery.causes import describe
-from duetime.retry import Answer
+from duetime.retry import NOT_SENT, Answer
 
 if TYPE_CHECKING:
     from duetime.delivery.client import HttpClient
@@ -34,6 +34,7 @@ class Exchange(Struct, eq=False):
     request: bytes
     timeout_s: float
     done: Done
+    stands: Callable[[], bool]
     resend_until: float = 0.0
     """Until when, in the loop's time, a connection lost without a byte is no answer."""
     holder: Connection | asyncio.Task[None] | None = None
@@ -75,6 +76,11 @@ class Connection(asyncio.Protocol):
         """Write the request of the exchange that was begun, if that still stands."""
         exchange = self._exchange
         if exchange is None:
+            return
+        if not exchange.stands():
+            self._exchange = None
+            self._client.idle(self)
+            self._client.finish(exchange, NOT_SENT)
             return
         self._is_out = True
         request = exchange.request

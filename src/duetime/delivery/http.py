@@ -68,7 +68,9 @@ class HttpCarrier:
             answer = Answer(0, b"", f"the callback cannot be sent: {error}")
             self._loop.call_soon(self._refuse, attempt, answer)
         else:
-            self._client.send(target, request, timer.timeout_s, attempt.answered)
+            self._client.send(
+                target, request, timer.timeout_s, attempt.answered, stands=attempt.stands
+            )
 
     async def close(self) -> None:
         """Drop everything in flight without an answer."""
