@@ -109,6 +109,7 @@ class Node:
         self._upkeep_at = self._check_at = self._purge_at = 0.0
         self._window_count = (float("-inf"), 0)
         self._started = False
+        self._retires = False
         self._draining = False
         self._stopped = False
 
@@ -148,6 +149,13 @@ class Node:
         self._started = True
         self._arm()
         log.info("node started", extra={"node": self.me.name, "shards": len(self.shards)})
+
+    async def hand_over(self) -> None:
+        """Be about to stop, while requests still come: other nodes take the shards, and what is
+        asked here is passed on to them. Where no others are, all stays until `drain`."""
+        self._retires = True
+        if self._started:
+            await self._ownership.hand_over()
 
     async def drain(self) -> None:
         """Fire nothing new, let callbacks under way finish up to the bound, write everything,
@@ -189,7 +197,9 @@ class Node:
         """Why not; None if they may."""
         if not self._started:
             return "this node is starting"
-        return "this node drains" if self._draining else self._ownership.unready()
+        if self._retires or self._draining:
+            return "this node drains"
+        return self._ownership.unready()
 
     async def drain_shards(self, undo: bool) -> None:
         """Begin to hand all shards over and take no more, until that is undone.

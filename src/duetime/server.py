@@ -3,8 +3,10 @@
 Started: the port is taken, the node starts, and only then do we listen, so that nothing is
 accepted which cannot be stored. Stopped (SIGTERM, SIGINT): we no longer listen, requests
 under way are answered, then the node drains: callbacks under way finish up to their bound,
-everything is written, leases are released. A second signal ends the process at once; what
-that cuts off fires again after the next start.
+everything is written, leases are released. Where there are other nodes, they are given the
+shards first, while we still listen and pass requests on to them: `/ready` says no by then, and
+each answer ends its connection, so that clients turn elsewhere before we are gone. A second
+signal ends the process at once; what that cuts off fires again after the next start.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -43,6 +46,8 @@ from duetime.stores import store_from_url
 from duetime.workers import Supervisor, Worker
 
 REQUESTS_DRAIN_S = 5
+# Connections in use carry a request within this time, and whoever asks `/ready` has asked.
+GOODBYE_S = 1.0
 # Longer than the pools of common clients keep a connection, so that they close it, not we:
 # a POST that meets a closing connection fails and must not be repeated blindly.
 KEEP_ALIVE_S = 120
@@ -155,12 +160,23 @@ async def _serve(
             payload_bytes_max=config.payload_bytes_max,
         )
         clients_max = _clients_max(config.in_flight_max)
-        server = _HttpServer(app, on_listening, told_to_stop, clients_max=clients_max)
+        server = _HttpServer(app, on_listening, stops=told_to_stop.is_set, clients_max=clients_max)
+        saying_goodbye = asyncio.create_task(_say_goodbye(told_to_stop, node, server))
         await server.serve(sockets=[bound])
+        saying_goodbye.cancel()
         await node.drain()
     finally:
         await node.stop()
     log.info("stopped")
+
+
+async def _say_goodbye(told_to_stop: asyncio.Event, node: Node, server: uvicorn.Server) -> None:
+    await told_to_stop.wait()
+    try:
+        if len(node.members()) > 1:
+            await asyncio.gather(node.hand_over(), asyncio.sleep(GOODBYE_S))
+    finally:
+        server.should_exit = True
 
 
 def _peers(config: Config) -> TcpPeers:
@@ -190,21 +206,21 @@ def _check_shared(store: Store, who: str) -> None:
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, which leaves the signals to us, says when it listens and stops when told."""
+    """uvicorn, which leaves the signals to us and says when it listens."""
 
     def __init__(
         self,
         app: Any,
         on_listening: Callable[[], None],
-        told_to_stop: asyncio.Event,
         *,
+        stops: Callable[[], bool],
         clients_max: int,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
-                http=Protocol,
+                http=partial(Protocol, stops=stops),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -217,7 +233,6 @@ class _HttpServer(uvicorn.Server):
             )
         )
         self._on_listening = on_listening
-        self._told_to_stop = told_to_stop
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
@@ -225,9 +240,6 @@ class _HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_listening()
-
-    async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._told_to_stop.is_set()
 
 
 def _stop_signals(worker: Worker | None) -> asyncio.Event:

@@ -58,6 +58,9 @@ class Alone:
     def released(self, leases: list[Lease] | None) -> None:
         pass
 
+    async def hand_over(self) -> None:
+        pass
+
     async def drain(self) -> None:
         home = self._home
         self._ends = True

@@ -91,16 +91,30 @@ class Coordinator:
         for loop in (self._beats(), self._tends(), self._listens()):
             home.spawn(loop)
 
+    async def hand_over(self) -> None:
+        """Hand all shards over if others are there to take them."""
+        if not self.ready:
+            return
+        await self._announce_drain()
+        if self._others_take_shards():
+            await self.drain()
+        else:  # All stop together: until then our timers are ours, and so are theirs.
+            self._draining = False
+
     async def drain(self) -> None:
         """Hand all shards over."""
+        if not self._draining:
+            await self._announce_drain()
+        async with self._tending:  # What is being claimed now goes as well.
+            self._home.handover.begin(list(self._home.shards.values()))
+        await self._home.handover.over()
+
+    async def _announce_drain(self) -> None:
         self._draining = True
         try:
             await self._beat()  # The others get ready meanwhile.
         except StoreError as error:
             log.warning("draining unannounced", extra={"reason": str(error)})
-        async with self._tending:  # What is being claimed now goes as well.
-            self._home.handover.begin(list(self._home.shards.values()))
-        await self._home.handover.over()
 
     async def leave(self) -> None:
         """Be gone. The loops have ended by now."""
@@ -131,13 +145,15 @@ class Coordinator:
 
     def give_way(self, undo: bool) -> None:
         """Own no shards until that is undone: others take them. `InvalidInput`."""
-        if not undo and not any(
-            not member.draining and member.owner != self._home.me.owner for member in self._members
-        ):
+        if not undo and not self._others_take_shards():
             raise InvalidInput(NOBODY_ELSE, "node")
         self._gives_way = not undo
         self._beat_now.set()
         self._look_again()
+
+    def _others_take_shards(self) -> bool:
+        me = self._home.me.owner
+        return any(not member.draining and member.owner != me for member in self._members)
 
     @property
     def _is_trusted(self) -> bool:

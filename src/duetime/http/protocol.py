@@ -10,12 +10,14 @@ came first. So here:
 - an answer that nobody reads is given up after UNREAD_S_MAX;
 - what is refused here is answered in its surface's shape, after all that came before it;
 - a client that has said all it wanted (half-closed) still gets its answers;
+- a server that is about to stop says so with its answers, so that the next request goes elsewhere;
 - `Upgrade` is ignored, body and all: Java's client and `curl --http2` send it unasked;
 - trailers are ignored: after the body it is too late for a key.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
@@ -59,8 +61,9 @@ class _Flow(FlowControl):
 class Protocol(HttpToolsProtocol):
     """One connection. `limit_concurrency` of its configuration bounds their number."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, stops: Callable[[], bool] = lambda: False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._stops = stops
         # uvicorn would count requests too, and answer in a shape of its own.
         self._connections_max, self.limit_concurrency = self.limit_concurrency, None
         self.unparsed = b""
@@ -196,6 +199,8 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
             self._in_head = False
             self._unanswered.append(self.cycle)
+            if self._stops():
+                self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # Else its body is still to come.
