@@ -42,9 +42,11 @@ def rows_of(arms: list[Arm], query: ListQuery) -> Condition:
     selects = []
     for arm in arms:
         text, values = arm.rows(f"{places}, {_COLUMNS[arm.table]}, {columns}", arm.table, query)
-        # In order here already: a union as a whole PostgreSQL would read to its end and sort.
-        text = f"({text} ORDER BY {order_of(query)} LIMIT ?)"
-        selects.append(Condition(text, [*values, query.offset + query.limit]))
+        if len(arms) > 1:
+            # In order here already: a union as a whole PostgreSQL would read to its end and sort.
+            text = f"({text} ORDER BY {order_of(query)} LIMIT ?)"
+            values = [*values, query.offset + query.limit]
+        selects.append(Condition(text, values))
     return page_of(selects, query)
 
 

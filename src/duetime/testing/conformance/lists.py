@@ -185,6 +185,16 @@ class Lists(Base):
         await _fill(store)
         assert (await store.select(_query())).total is None
 
+    @pytest.mark.parametrize(
+        "wanted", [{"finished": ()}, {"pending": False}, {"pending": False, "finished": ("failed",)}]
+    )
+    async def test_a_list_of_one_kind_is_like_any_other(
+        self, store: Store, wanted: dict[str, Any]
+    ) -> None:
+        entries = await _fill(store)
+        for query in (_query(**wanted, total=True), _query(**wanted, limit=2, offset=1)):
+            assert await store.select(query) == listed(entries, query)
+
     async def test_a_list_of_nothing_wanted_is_empty(self, store: Store) -> None:
         await _fill(store)
         query = _query(pending=False, finished=(), total=True)
