@@ -62,7 +62,7 @@ class _Relay:
         self.failed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def send(self) -> None:
-        self._client.send(self._target, self._request, 30.0, self._done)
+        self._client.send(self._target, self._request, 30.0, self._done, stands=_always)
 
     def _done(self, answer: Answer) -> None:
         if answer.status == 200:
@@ -117,3 +117,7 @@ def _fsync(path: Path, seconds: float) -> dict[str, float]:
         os.close(descriptor)
     taken_ms.sort()
     return {"fsync_p50_ms": percentile(taken_ms, 0.5), "fsync_p99_ms": percentile(taken_ms, 0.99)}
+
+
+def _always() -> bool:
+    return True

@@ -99,10 +99,11 @@ def table(cluster: Any) -> str:
     nobodys = sum(shard["owner"] is None for shard in shards)
     summary = f"{len(cluster['nodes'])} nodes, {len(shards)} shards"
     summary += f", {nobodys} of them nobody's" if nobodys else ""
-    return "\n".join([*_aligned(rows), "", f"{summary}, {cluster['namespaces']} namespaces"])
+    return "\n".join([*aligned(rows), "", f"{summary}, {cluster['namespaces']} namespaces"])
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines, their columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -26,7 +26,16 @@ from msgspec.structs import replace
 
 from duetime.clock import Clock
 from duetime.model import FinalStatus, Finished, Namespace, Timer
-from duetime.retry import COMPLETED, NOT_SENT, Answer, Completed, Failed, Rescheduled, next_try, verdict
+from duetime.retry import (
+    COMPLETED,
+    NOT_SENT,
+    Answer,
+    Completed,
+    Failed,
+    Rescheduled,
+    next_try,
+    verdict,
+)
 from duetime.shard import Shard
 from duetime.writes import Attempt
 

@@ -61,7 +61,9 @@ class _Flow(FlowControl):
 class Protocol(HttpToolsProtocol):
     """One connection. `limit_concurrency` of its configuration bounds their number."""
 
-    def __init__(self, *args: Any, stops: Callable[[], bool] = lambda: False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, stops: Callable[[], bool] = lambda: False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._stops = stops
         # uvicorn would count requests too, and answer in a shape of its own.
