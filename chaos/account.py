@@ -83,6 +83,26 @@ def expected(record: Record) -> Op | None:
     return last
 
 
+def lateness_ms(records: Iterable[Record], arrivals: Iterable[Arrival]) -> int:
+    """The longest that a schedule's first callback came after it was due, or after its client
+    was told of it, if that was later; the first attempt only, retries are late on purpose."""
+    first: dict[tuple[str, int], int] = {}
+    for arrival in arrivals:
+        firing = arrival.firing
+        if firing.attempt == 1:
+            place = (firing.key, firing.revision)
+            first[place] = min(arrival.at, first.get(place, arrival.at))
+    return max(
+        (
+            first[record.key, op.revision] - max(op.due, op.ended)
+            for record in records
+            for op in record.ops
+            if op.outcome == "done" and (record.key, op.revision) in first
+        ),
+        default=0,
+    )
+
+
 def _fired_when_it_should(
     record: Record, arrivals: list[Arrival], verdict: Verdict, wall: Callable[[int], int]
 ) -> None:
@@ -178,7 +198,9 @@ def _duplicates(arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Ver
         for before, again in pairwise(instants):
             verdict.duplicates += 1
             explained = any(
-                before <= kill.at + TRAVEL_MS and kill.at <= again and firing in kill.unfinished
+                before <= (kill.until or kill.at) + TRAVEL_MS
+                and kill.at <= again
+                and firing in kill.unfinished
                 for kill in kills
             )
             if not explained:

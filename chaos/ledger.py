@@ -54,10 +54,13 @@ class Arrival(Struct, frozen=True):
 
 
 class Kill(Struct, frozen=True):
-    """A death, and what the database then did not know to be finished."""
+    """A death, or another end of being heard, and what the database then did not know to be
+    finished."""
 
     at: int
     unfinished: frozenset[Firing]
+    until: int | None = None
+    """Who is cut off and alive goes on firing until this, and nobody hears what came of it."""
 
 
 class Found(Struct, frozen=True):

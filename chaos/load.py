@@ -14,7 +14,7 @@ import aiohttp
 
 from chaos.account import ATTEMPTS_MAX
 from chaos.ledger import Kind, Op, Outcome, Record
-from chaos.world import FORGETFUL, World, now
+from chaos.served import FORGETFUL, Served, client, now
 from duetime.instants import format_instant
 
 CLIENTS = 16
@@ -29,13 +29,13 @@ Reply = tuple[int, Any]
 
 
 @asynccontextmanager
-async def load(world: World) -> AsyncIterator[None]:
+async def load(world: Served) -> AsyncIterator[None]:
     """Clients at work until the block ends; each finishes what it has begun."""
     enough = asyncio.Event()
-    async with world.client() as session, asyncio.TaskGroup() as clients:
+    async with client() as session, asyncio.TaskGroup() as clients:
         for number in range(CLIENTS):
-            client = _Client(world, session, Random(world.chance.random()), number)
-            clients.create_task(client.work(enough))
+            one = _Client(world, session, Random(world.chance.random()), number)
+            clients.create_task(one.work(enough))
         try:
             yield
         finally:
@@ -46,7 +46,7 @@ class _Client:
     """One after the other: a timer, or a batch of them, through its life."""
 
     def __init__(
-        self, world: World, session: aiohttp.ClientSession, chance: Random, number: int
+        self, world: Served, session: aiohttp.ClientSession, chance: Random, number: int
     ) -> None:
         self._world = world
         self._session = session
@@ -110,6 +110,7 @@ class _Client:
                 result = reply[1]["results"][index]
                 if "timer" not in result:
                     outcome = "maybe" if result["error"] == "UNAVAILABLE" else "refused"
+                    self._world.failed += outcome == "maybe"
             revision = body["payload"]["revision"]
             await self._note(record, "create", sent, outcome, revision, due, script)
 
@@ -167,7 +168,8 @@ class _Client:
             "retry_policy": {"max_attempts": ATTEMPTS_MAX, "initial_interval": "100ms"},
         }
         sent = now()
-        reply = await self._call("POST", "/timers", body)
+        # Sent once more it might make a second timer: the server names them.
+        reply = await self._call("POST", "/timers", body, again=False)
         outcome = _outcome(reply)
         if outcome == "done":
             assert reply is not None
@@ -217,6 +219,7 @@ class _Client:
 
     async def _look_up(self, record: Record, op: Op) -> Outcome:
         """Whether an operation without an answer took effect, from what the server has now."""
+        await asyncio.sleep(self._world.look_up_after_s)
         while True:
             await self._world.up.wait()
             reply = await self._call("POST", "/timers/get", _key(record))
@@ -233,10 +236,30 @@ class _Client:
             return "done" if timer["status"] == "canceled" else "absent"
         return "done" if timer["payload"]["revision"] == op.revision else "absent"
 
-    async def _call(self, method: str, path: str, body: Any = None) -> Reply | None:
-        """Status and answer; None when none came. `(0, None)`: it was never sent."""
+    async def _call(
+        self, method: str, path: str, body: Any = None, *, again: bool = True
+    ) -> Reply | None:
+        """Status and answer; None when none came. `(0, None)`: it was never sent.
+
+        What one place does not answer is asked `again` at another; then a refusal may be due
+        to what the first one did, and is no answer either.
+        """
+        unknown = False
+        reply: Reply | None = (0, None)
+        for place in self._world.places():
+            reply = await self._try(method, place, path, body)
+            outcome = _outcome(reply)
+            if outcome in ("done", "refused"):
+                return None if unknown and outcome == "refused" else reply
+            unknown = unknown or outcome == "maybe"
+            if unknown and not again:
+                break
+        self._world.failed += 1
+        return None if unknown else reply
+
+    async def _try(self, method: str, place: str, path: str, body: Any) -> Reply | None:
         try:
-            async with self._session.request(method, self._world.url(path), json=body) as response:
+            async with self._session.request(method, place + path, json=body) as response:
                 answer = await response.json() if response.status != 204 else None
                 self._judge(path, response, answer)
                 return response.status, answer

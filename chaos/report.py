@@ -13,6 +13,10 @@ class Report(Struct):
     facts: str
     line: str
     problems: list[str]
+    verdict: Verdict
+    times: int = 0
+    """How often the fault was done, where a table says so."""
+    late_ms: int = 0
 
     def text(self) -> str:
         shown = self.problems[:PROBLEMS_SHOWN]
@@ -37,4 +41,4 @@ def report(what: str, verdict: Verdict, facts: str, *, duplicates_allowed: bool 
         f"{what}, {verdict.lost} lost, {verdict.early} early, {verdict.after_cancel} after cancel,"
         f" {verdict.duplicates} duplicates"
     )
-    return Report(about, line, problems)
+    return Report(about, line, problems, verdict)

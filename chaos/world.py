@@ -1,4 +1,4 @@
-"""One server, one receiver, and the ledger of their clients: what every fault is done to."""
+"""One server, one receiver, and the ledger of their clients: what a fault is done to."""
 
 import asyncio
 import json
@@ -10,47 +10,26 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-from tests.acceptance.processes import KEY, Duetime, serving, starting
+from tests.acceptance.processes import Duetime, serving, starting
 
 from chaos import stepped
-from chaos.account import ATTEMPTS_MAX, Verdict, account
-from chaos.ledger import Arrival, Firing, Found, Kill, Record
+from chaos.account import Verdict, account
+from chaos.ledger import Arrival, Firing, Kill, Record
 from chaos.receiver import ROOT, ReceiverProcess
-from duetime.clock import SystemClock
+from chaos.served import FORGETFUL, client, create_namespaces, now, settled
 
-NAMESPACES: dict[str, dict[str, object]] = {
-    "default": {"minDelaySeconds": 0},
-    "billing": {
-        "numShards": 4,
-        "minDelaySeconds": 0,
-        "retryPolicy": {"maxAttempts": ATTEMPTS_MAX, "initialInterval": "100ms"},
-    },
-    "forgetful": {"numShards": 2, "minDelaySeconds": 0, "historyRetentionSeconds": 0},
-}
-FORGETFUL = frozenset({"forgetful"})
-SETTLE_S_MAX = 90.0
-POLL_S = 0.25
 READY_POLL_S = 0.02
 READY_S_MAX = 30.0
-LIST_PAGE = 200
 _UNFINISHED = """
     SELECT timer_payload, timer_attempts, timer_execute_at, timer_details
     FROM timers WHERE row_type = 2
 """
 
-_clock = SystemClock()
-
-
-def now() -> int:
-    """Real time: the receiver's and the harness's, whatever the server believes."""
-    return _clock.now()
-
 
 class World:
-    """`up` is set while the server is thought to listen; clients wait for it."""
+    """See `Served` for what clients use of it."""
 
     def __init__(self, directory: Path, own: Path, *, seed: int) -> None:
         self.directory = directory
@@ -65,7 +44,9 @@ class World:
         self.kills: list[Kill] = []
         self.steps: list[tuple[int, int]] = [(0, 0)]
         """When the server's wall clock was set how far from real time."""
+        self.look_up_after_s = 0.0
         self.refused_503 = 0
+        self.failed = 0
         self.problems: list[str] = []
         self.offset = stepped.Offset(own / "wall-clock")
         self._life = AsyncExitStack()
@@ -113,22 +94,13 @@ class World:
                 if original.exists():
                     shutil.copyfile(original, copy.with_name(copy.name + suffix))
             with closing(sqlite3.connect(copy)) as connection:
-                return frozenset(_firing(*row) for row in connection.execute(_UNFINISHED))
+                return frozenset(firing_of(*row) for row in connection.execute(_UNFINISHED))
 
     # -- what clients and faults ask ----------------------------------------------------
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[aiohttp.ClientSession]:
-        async with aiohttp.ClientSession(
-            headers={"X-API-Key": KEY},
-            connector=aiohttp.TCPConnector(limit=64),
-            timeout=aiohttp.ClientTimeout(total=15),
-        ) as session:
-            yield session
-
-    def url(self, path: str) -> str:
+    def places(self) -> list[str]:
         assert self.server is not None
-        return self.server.url + path
+        return [self.server.url]
 
     def forbid_writes(self, forbidden: bool) -> None:
         """Every write of the server to any file fails: what needs no rights that we may lack."""
@@ -167,61 +139,20 @@ class World:
             "callbackUrl": self.receiver.url,
             "payload": {"key": "probe", "revision": 0},
         }
-        async with asyncio.timeout(READY_S_MAX), self.client() as session:
+        async with asyncio.timeout(READY_S_MAX), client() as session:
             for path, body in (("create", key | probe), ("delete", key | {"timerId": "probe"})):
                 while not await self._done(session, path, body):
                     await asyncio.sleep(READY_POLL_S)
 
     async def _done(self, session: aiohttp.ClientSession, path: str, body: object) -> bool:
-        async with session.post(self.url(f"/timers/{path}"), json=body) as response:
+        async with session.post(f"{self.places()[0]}/timers/{path}", json=body) as response:
             return response.status != 503
-
-    async def create_namespaces(self) -> None:
-        async with self.client() as session:
-            for name, fields in NAMESPACES.items():
-                path = self.url(f"/namespaces/{'update' if name == 'default' else 'create'}")
-                async with session.post(path, json={"name": name, **fields}) as response:
-                    assert response.status == 200, await response.text()
 
     # -- the end --------------------------------------------------------------------------
 
-    async def settled(self) -> dict[str, Found]:
-        """Wait until nothing is pending or executing; what became of every timer in history."""
-        async with asyncio.timeout(SETTLE_S_MAX), self.client() as session:
-            for name in NAMESPACES:
-                for status in ("pending", "executing"):
-                    while await self._list(session, name, status=status, limit=1):
-                        await asyncio.sleep(POLL_S)
-            found: dict[str, Found] = {}
-            for name in NAMESPACES:
-                for timer in await self._list(session, name):
-                    marks = timer["payload"]
-                    before = found.get(marks["key"])
-                    # Of a timer that was created again history has several entries.
-                    if before is None or before.revision <= marks["revision"]:
-                        found[marks["key"]] = Found(
-                            marks["revision"], timer["status"], timer["lastError"]
-                        )
-            return found
-
-    async def _list(
-        self, session: aiohttp.ClientSession, namespace: str, **asked: object
-    ) -> list[dict[str, Any]]:
-        timers: list[dict[str, Any]] = []
-        cursor = None
-        while True:
-            body = {"namespace": namespace, "limit": LIST_PAGE, "cursor": cursor} | asked
-            async with session.post(self.url("/timers/list"), json=body) as response:
-                assert response.status == 200, await response.text()
-                page = await response.json()
-            timers += page["timers"]
-            cursor = page["nextCursor"]
-            if cursor is None or "limit" in asked:
-                return timers
-
     async def verdict(self) -> Verdict:
         """Everything has ended: account for each timer."""
-        found = await self.settled()
+        found = await settled(self)
         self.arrivals = list(self.receiver.log.read())
         verdict = account(
             self.records,
@@ -248,14 +179,14 @@ async def world(
         try:
             await made.receiver.start()
             await made.start()
-            await made.create_namespaces()
+            await create_namespaces(made)
             yield made
         finally:
             await made.stop()
             await made.receiver.kill()
 
 
-def _firing(payload: str, attempts: int, execute_at: int, details: str | None) -> Firing:
+def firing_of(payload: str, attempts: int, execute_at: int, details: str | None) -> Firing:
     marks = json.loads(payload)
     scheduled_at = json.loads(details).get("scheduled_at") if details else None
     return Firing(

@@ -6,7 +6,8 @@ from tests.acceptance.processes import instant_passed
 
 from chaos.load import load
 from chaos.report import Report, report
-from chaos.world import now, world
+from chaos.served import now
+from chaos.world import world
 
 FREEZES = 4
 RUN_S = 2.0

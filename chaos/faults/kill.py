@@ -4,7 +4,8 @@ from tests.acceptance.processes import instant_passed
 
 from chaos.load import load
 from chaos.report import Report, report
-from chaos.world import World, now, world
+from chaos.served import now
+from chaos.world import World, world
 
 KILLS = 25
 LIFE_S = (0.2, 3.5)

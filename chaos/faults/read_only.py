@@ -10,7 +10,8 @@ from tests.acceptance.processes import instant_passed
 
 from chaos.load import load
 from chaos.report import Report, report
-from chaos.world import World, now, world
+from chaos.served import now
+from chaos.world import World, world
 
 TIMES = 2
 RUN_S = 3.0

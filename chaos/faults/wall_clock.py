@@ -7,7 +7,8 @@ from tests.acceptance.processes import instant_passed
 from chaos.ledger import Arrival, Record
 from chaos.load import load
 from chaos.report import Report, report
-from chaos.world import now, world
+from chaos.served import now
+from chaos.world import world
 
 HOUR_MS = 3_600_000
 RUN_S = 4.0
