@@ -54,6 +54,7 @@ def account(
     `wall` is the latest that the server's clock can have shown when it sent what arrived at a
     real instant. Namespaces in `forgetful` keep no history, so `found` says nothing of theirs.
     """
+    records = list(records)
     verdict = Verdict(arrivals=len(arrivals))
     of_key: dict[str, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
@@ -68,7 +69,7 @@ def account(
     for key, strangers in of_key.items():
         verdict.unasked += len(strangers)
         verdict.problems.append(f"{key}: {len(strangers)} callbacks of a timer nobody asked for")
-    _duplicates(arrivals, kills, verdict)
+    _duplicates(records, arrivals, kills, verdict)
     return verdict
 
 
@@ -188,8 +189,14 @@ def _disagreement(record: Record, last: Op | None, seen: Found | None) -> str | 
     return None
 
 
-def _duplicates(arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Verdict) -> None:
-    """A firing may be repeated only by a kill at which its outcome was not on disk."""
+def _duplicates(
+    records: Iterable[Record], arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Verdict
+) -> None:
+    """A firing may be repeated only by a kill at which its outcome was not on disk, or by a
+    client that asks twice: what it asked first may have fired before the same comes again."""
+    asked_twice = {
+        (record.key, op.revision): op.ended for record in records for op in record.ops if op.again
+    }
     times: dict[Firing, list[int]] = defaultdict(list)
     for arrival in arrivals:
         times[arrival.firing].append(arrival.at)
@@ -197,7 +204,7 @@ def _duplicates(arrivals: Sequence[Arrival], kills: Sequence[Kill], verdict: Ver
         instants.sort()
         for before, again in pairwise(instants):
             verdict.duplicates += 1
-            explained = any(
+            explained = before <= asked_twice.get((firing.key, firing.revision), 0) or any(
                 before <= (kill.until or kill.at) + TRAVEL_MS
                 and kill.at <= again
                 and firing in kill.unfinished

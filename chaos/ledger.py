@@ -26,6 +26,8 @@ class Op(Struct, kw_only=True):
     due: int = 0
     script: str = ""
     """How the receiver answers this revision: see `chaos.receiver`."""
+    again: bool = False
+    """Its client has asked twice, because the first time no answer came."""
 
 
 class Record(Struct):

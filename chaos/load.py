@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -25,7 +25,14 @@ REST_AHEAD_MS = (5_200, 7_000)
 LOOK_UP_PAUSE_S = 0.1
 RETRY = {"maxAttempts": ATTEMPTS_MAX, "initialInterval": "100ms", "maxInterval": "2s"}
 
-Reply = tuple[int, Any]
+
+class Reply(NamedTuple):
+    """A status of 0: it was never sent."""
+
+    status: int
+    answer: Any = None
+    unsure: bool = False
+    """Another place was asked before, and gave no answer: it may have done what was asked."""
 
 
 @asynccontextmanager
@@ -107,12 +114,14 @@ class _Client:
             outcome = _outcome(reply)
             if outcome == "done":
                 assert reply is not None
-                result = reply[1]["results"][index]
+                result = reply.answer["results"][index]
                 if "timer" not in result:
-                    outcome = "maybe" if result["error"] == "UNAVAILABLE" else "refused"
-                    self._world.failed += outcome == "maybe"
+                    unavailable = result["error"] == "UNAVAILABLE"
+                    outcome = "maybe" if unavailable or reply.unsure else "refused"
+                    self._world.failed += unavailable
             revision = body["payload"]["revision"]
-            await self._note(record, "create", sent, outcome, revision, due, script)
+            again = reply is None or reply.unsure
+            await self._note(record, "create", sent, outcome, revision, due, script, again=again)
 
     def _create(self, record: Record) -> tuple[dict[str, Any], int, str]:
         """The body of a create, the instant it names, and how the receiver answers."""
@@ -152,7 +161,8 @@ class _Client:
         sent = now()
         reply = await self._call("POST", f"/timers/{path}", body)
         revision = body["payload"]["revision"] if "payload" in body else 0
-        await self._note(record, kind, sent, _outcome(reply), revision, due, script)
+        again = reply is None or reply.unsure
+        await self._note(record, kind, sent, _outcome(reply), revision, due, script, again=again)
 
     # -- REST -------------------------------------------------------------------------
 
@@ -173,7 +183,7 @@ class _Client:
         outcome = _outcome(reply)
         if outcome == "done":
             assert reply is not None
-            record.id = reply[1]["data"]["id"]
+            record.id = reply.answer["data"]["id"]
         # An id that was never told cannot be looked up: then nobody can tell.
         op = Op(
             kind="create",
@@ -202,6 +212,8 @@ class _Client:
         revision: int,
         due: int,
         script: str,
+        *,
+        again: bool = False,
     ) -> None:
         op = Op(
             kind=kind,
@@ -211,6 +223,7 @@ class _Client:
             revision=revision,
             due=due,
             script=script,
+            again=again,
         )
         record.ops.append(op)
         if outcome == "maybe":
@@ -223,11 +236,11 @@ class _Client:
         while True:
             await self._world.up.wait()
             reply = await self._call("POST", "/timers/get", _key(record))
-            if reply is not None and reply[0] in (200, 404):
+            if reply is not None and reply.status in (200, 404):
                 break
             await asyncio.sleep(LOOK_UP_PAUSE_S)
-        status, timer = reply
-        if status == 404:
+        timer = reply.answer
+        if reply.status == 404:
             fired_and_forgotten = record.namespace in FORGETFUL and (
                 len(record.ops) > 1 or self._world.wall() >= op.due
             )
@@ -239,18 +252,19 @@ class _Client:
     async def _call(
         self, method: str, path: str, body: Any = None, *, again: bool = True
     ) -> Reply | None:
-        """Status and answer; None when none came. `(0, None)`: it was never sent.
+        """What came back; None when nothing did.
 
         What one place does not answer is asked `again` at another; then a refusal may be due
         to what the first one did, and is no answer either.
         """
         unknown = False
-        reply: Reply | None = (0, None)
+        reply: Reply | None = Reply(0)
         for place in self._world.places():
             reply = await self._try(method, place, path, body)
             outcome = _outcome(reply)
             if outcome in ("done", "refused"):
-                return None if unknown and outcome == "refused" else reply
+                assert reply is not None
+                return None if unknown and outcome == "refused" else reply._replace(unsure=unknown)
             unknown = unknown or outcome == "maybe"
             if unknown and not again:
                 break
@@ -262,9 +276,9 @@ class _Client:
             async with self._session.request(method, place + path, json=body) as response:
                 answer = await response.json() if response.status != 204 else None
                 self._judge(path, response, answer)
-                return response.status, answer
+                return Reply(response.status, answer)
         except aiohttp.ClientConnectorError:
-            return 0, None
+            return Reply(0)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
 
@@ -291,8 +305,8 @@ def _key(record: Record) -> dict[str, Any]:
 
 
 def _outcome(reply: Reply | None) -> Outcome:
-    if reply is None or reply[0] >= 500:
+    if reply is None or reply.status >= 500:
         return "maybe"
-    if reply[0] == 0:
+    if reply.status == 0:
         return "absent"
-    return "done" if reply[0] < 300 else "refused"
+    return "done" if reply.status < 300 else "refused"

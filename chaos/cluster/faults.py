@@ -20,7 +20,7 @@ TAKEOVER_MS_MAX = 8_000
 DRAIN_MS_MAX = 2_000
 TRUSTED_MS = 3_000
 """Three quarters of MEMBER_TIMEOUT: who is cut off goes on for so long."""
-KILLED_S = (3.0, 5.0)
+BACK_S = (0.0, 1.5)
 FROZEN_S = (6.0, 8.0)
 CUT_S = ((1.0, 2.5), (6.0, 8.0))
 """Too short for others to take over, and long enough."""
@@ -96,14 +96,13 @@ def _range(values: list[int]) -> str:
 
 
 async def _kill(it: Suffering) -> None:
-    """The next one may die before the last one's shards are taken over."""
+    """The next one dies as soon as this one is back, and has some of its shards or none."""
     world = it.world
     node = world.any_node()
     await node.kill()
     await world.remember(node.name)
-    restart = asyncio.create_task(node.start())
-    await world.pause(world.chance.uniform(*KILLED_S))
-    await restart
+    await node.start()
+    await world.pause(world.chance.uniform(*BACK_S))
 
 
 async def _freeze(it: Suffering) -> None:
@@ -125,7 +124,8 @@ async def _kill_a_worker(it: Suffering) -> None:
     name = world.chance.choice(sorted(parent.names()))
     os.kill(int(name.rpartition(":")[2].partition("/")[0]), signal.SIGKILL)
     await world.remember(name)
-    await world.pause(world.chance.uniform(*KILLED_S))
+    await world.whole()
+    await world.pause(world.chance.uniform(*BACK_S))
 
 
 # -- ways ---------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ async def _drain(it: Suffering) -> None:
 
 
 FAULTS = {
-    "kill": Fault(what="kills of a node", times=14, do=_kill, duplicates=True, takeover=True),
+    "kill": Fault(what="kills of a node", times=9, do=_kill, duplicates=True, takeover=True),
     "freeze": Fault(what="freezes of a node", times=5, do=_freeze, duplicates=True, takeover=True),
     "database-cut": Fault(
         what="cuts of a node from the database",
@@ -235,7 +235,7 @@ FAULTS = {
     "drain": Fault(what="drains of a node", times=5, do=_drain, answers_all=True),
     "workers": Fault(
         what="kills of a worker",
-        times=8,
+        times=6,
         do=_kill_a_worker,
         duplicates=True,
         takeover=True,

@@ -206,15 +206,16 @@ class ClusterWorld:
         return lateness_ms(self.records, self.arrivals)
 
     def takeovers_ms(self) -> list[int]:
-        """For each death, how long until the first callback of what that node had owned."""
+        """For each death, how long until the first callback that it had delayed."""
         shards = {record.key: _shard(record) for record in self.records if record.id}
         took = []
         for death in self.deaths:
-            after = death.at + TRAVEL_MS
             firsts = [
                 arrival.at
                 for arrival in self.arrivals
-                if arrival.at > after and shards.get(arrival.firing.key) in death.shards
+                if death.at < arrival.firing.scheduled_at < arrival.at - TRAVEL_MS
+                and arrival.firing.attempt == 1
+                and shards.get(arrival.firing.key) in death.shards
             ]
             if firsts:
                 took.append(min(firsts) - death.at)
@@ -253,8 +254,9 @@ async def cluster(
 
 @contextmanager
 def postgresql() -> Iterator[Postgresql]:
-    """A server of our own, as durable as it is by default."""
-    server = Postgresql(Path(tempfile.mkdtemp(prefix="chaos-postgresql-", dir=shared_folder())))
+    """A server of our own. It is killed, but its machine never loses power."""
+    folder = Path(tempfile.mkdtemp(prefix="chaos-postgresql-", dir=shared_folder()))
+    server = Postgresql(folder, Postgresql.hasty_settings)
     try:
         server.fetch()
         server.start()
