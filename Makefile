@@ -5,11 +5,11 @@ READY := .venv/.ready
 STORES := .pytest_cache/stores.jsonl
 PYTEST := $(BIN)/pytest --stores-report $(STORES)
 
-.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos fuzz docs lock \
-	clean
+.PHONY: help setup run up down test test-all lint bench sim sim-soak sim-mutants chaos chaos-cluster \
+	fuzz docs lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the package with its tools into .venv, from requirements.lock
 
@@ -57,6 +57,9 @@ sim-mutants: $(READY) ## prove that mistakes put into the engine are caught, and
 
 chaos: $(READY) ## do faults to a real server under load; SEED=n repeats, ARGS="kill freeze" picks
 	$(BIN)/python -m chaos $(ARGS)
+
+chaos-cluster: $(READY) ## do faults to three nodes on a PostgreSQL; SEED=n, ARGS="rolling drain"
+	$(BIN)/python -m chaos.cluster $(ARGS)
 
 fuzz: $(READY) ## send a real server hostile input; SEED=n repeats, ARGS="wire crowd" picks
 	$(BIN)/python -m fuzz $(ARGS)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import aiohttp
+from tests.acceptance.processes import instant_passed
 
 from chaos.account import ATTEMPTS_MAX
 from chaos.ledger import Kind, Op, Outcome, Record
@@ -110,6 +111,7 @@ class _Client:
         bodies = [self._create(record) for record in timers]
         sent = now()
         reply = await self._call("POST", "/timers/batch", {"timers": [b for b, _, _ in bodies]})
+        told = (sent, now())
         for index, (record, (body, due, script)) in enumerate(zip(timers, bodies, strict=True)):
             outcome = _outcome(reply)
             if outcome == "done":
@@ -121,7 +123,7 @@ class _Client:
                     self._world.failed += unavailable
             revision = body["payload"]["revision"]
             again = reply is None or reply.unsure
-            await self._note(record, "create", sent, outcome, revision, due, script, again=again)
+            await self._note(record, "create", told, outcome, revision, due, script, again=again)
 
     def _create(self, record: Record) -> tuple[dict[str, Any], int, str]:
         """The body of a create, the instant it names, and how the receiver answers."""
@@ -160,9 +162,10 @@ class _Client:
         path = {"create": "create", "update": "update", "cancel": "delete"}[kind]
         sent = now()
         reply = await self._call("POST", f"/timers/{path}", body)
+        told = (sent, now())
         revision = body["payload"]["revision"] if "payload" in body else 0
         again = reply is None or reply.unsure
-        await self._note(record, kind, sent, _outcome(reply), revision, due, script, again=again)
+        await self._note(record, kind, told, _outcome(reply), revision, due, script, again=again)
 
     # -- REST -------------------------------------------------------------------------
 
@@ -199,7 +202,7 @@ class _Client:
             await self._pause()
             sent = now()
             reply = await self._call("DELETE", f"/timers/{record.id}")
-            await self._note(record, "cancel", sent, _outcome(reply), 0, 0, "")
+            await self._note(record, "cancel", (sent, now()), _outcome(reply), 0, 0, "")
 
     # -- what became of it --------------------------------------------------------------
 
@@ -207,7 +210,7 @@ class _Client:
         self,
         record: Record,
         kind: Kind,
-        sent: int,
+        told: tuple[int, int],
         outcome: Outcome,
         revision: int,
         due: int,
@@ -217,8 +220,8 @@ class _Client:
     ) -> None:
         op = Op(
             kind=kind,
-            sent=sent,
-            ended=now(),
+            sent=told[0],
+            ended=told[1],
             outcome=outcome,
             revision=revision,
             due=due,
@@ -232,7 +235,7 @@ class _Client:
 
     async def _look_up(self, record: Record, op: Op) -> Outcome:
         """Whether an operation without an answer took effect, from what the server has now."""
-        await asyncio.sleep(self._world.look_up_after_s)
+        await instant_passed(op.ended + self._world.look_up_after_ms)
         while True:
             await self._world.up.wait()
             reply = await self._call("POST", "/timers/get", _key(record))

@@ -43,7 +43,7 @@ class Served(Protocol):
     chance: random.Random
     up: asyncio.Event
     """Set while somebody is thought to listen; clients wait for it."""
-    look_up_after_s: float
+    look_up_after_ms: int
     """For how long what was asked may still take effect once its client has given up."""
     records: list[Record]
     refused_503: int

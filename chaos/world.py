@@ -44,7 +44,7 @@ class World:
         self.kills: list[Kill] = []
         self.steps: list[tuple[int, int]] = [(0, 0)]
         """When the server's wall clock was set how far from real time."""
-        self.look_up_after_s = 0.0
+        self.look_up_after_ms = 0
         self.refused_503 = 0
         self.failed = 0
         self.problems: list[str] = []

@@ -27,7 +27,7 @@ from duetime.routing import shard_of
 
 NODES = ("a", "b", "c")
 NUM_SHARDS = 16  # Of the namespace `default`; the others have fewer.
-LOOK_UP_AFTER_S = 3.0
+LOOK_UP_AFTER_MS = 3_000
 WHOLE_S_MAX = 30.0
 POLL_S = 0.02
 SUSPECTED = 0.1
@@ -121,7 +121,7 @@ class ClusterWorld:
         self.chance = random.Random(seed)
         self.up = asyncio.Event()
         self.up.set()
-        self.look_up_after_s = LOOK_UP_AFTER_S
+        self.look_up_after_ms = LOOK_UP_AFTER_MS
         self.records: list[Record] = []
         self.arrivals: list[Arrival] = []
         self.deaths: list[Death] = []

@@ -1,8 +1,9 @@
 """The accounts of a chaos run: each thing that can go wrong is seen, and nothing else is."""
 
 import pytest
-from chaos.account import ATTEMPTS_MAX, TRAVEL_MS, Verdict, account
+from chaos.account import ATTEMPTS_MAX, TRAVEL_MS, Verdict, account, lateness_ms
 from chaos.ledger import Arrival, Firing, Found, Kill, Kind, Op, Outcome, Record
+from msgspec import structs
 
 DUE = 10_000
 DONE = {"a": Found(1, "completed")}
@@ -170,3 +171,29 @@ def test_any_other_duplicate_is_not(kill: Kill | None) -> None:
 def test_a_second_attempt_is_no_duplicate() -> None:
     verdict = judged([op()], [arrived(), arrived(DUE + 100, attempt=2)], DONE)
     assert (counts(verdict), verdict.duplicates) == ({}, 0)
+
+
+def test_who_is_cut_off_may_go_on_for_a_while_and_be_repeated() -> None:
+    both = [arrived(DUE), arrived(DUE + 9_000)]
+    unfinished = frozenset({both[0].firing})
+    dead = Kill(DUE - TRAVEL_MS - 1, unfinished)
+    cut_off = Kill(DUE - TRAVEL_MS - 1, unfinished, until=DUE - TRAVEL_MS)
+    assert counts(judged([op()], both, DONE, kills=[dead])) == {"unexplained": 1}
+    assert counts(judged([op()], both, DONE, kills=[cut_off])) == {}
+
+
+def test_what_was_asked_twice_may_fire_before_it_is_asked_again() -> None:
+    twice = structs.replace(op(at=DUE + 500), again=True)
+    assert counts(judged([twice], [arrived(DUE), arrived(DUE + 501)], DONE)) == {}
+    late = [arrived(DUE + 501), arrived(DUE + 502)]
+    assert counts(judged([twice], late, DONE)) == {"unexplained": 1}
+
+
+def test_lateness_is_that_of_first_attempts_by_what_the_client_knew() -> None:
+    def late(ops: list[Op], arrivals: list[Arrival]) -> int:
+        return lateness_ms([Record("a", "default", "a", ops)], arrivals)
+
+    assert late([op()], [arrived(DUE + 7), arrived(DUE + 90, attempt=2)]) == 7
+    assert late([op()], [arrived(DUE + 7), arrived(DUE + 50)]) == 7
+    assert late([op(at=DUE + 5)], [arrived(DUE + 7)]) == 2
+    assert late([op(outcome="maybe")], [arrived(DUE + 7)]) == 0
