@@ -11,6 +11,7 @@ from scripts.servers import Postgresql
 
 from duetime.store import Store
 from duetime.stores.postgres import PostgresStore
+from duetime.stores.postgres.errors import DRIVER_ERRORS
 from duetime.testing.conformance import Hold
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class HoldBeforeWrite:
 
     async def _hold(self) -> None:
         # A test may stop the server meanwhile.
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        with suppress(*DRIVER_ERRORS):
             await asked(self._url, self._hold_with)
 
     async def _hold_with(self, connection: Any) -> None:

@@ -170,6 +170,31 @@ async def test_a_connection_lost_before_the_statement_leaves_the_store_usable(
         await store.close()
 
 
+async def test_who_stands_still_within_a_transaction_does_not_hold_up_who_takes_over(
+    postgres: PostgresDatabase, store: PostgresStore
+) -> None:
+    await claimed(store)
+    holds, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def stand_still(connection: Any) -> None:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM timers WHERE row_type = 1 FOR SHARE")
+            holds.set()
+            await goes_on.wait()
+
+    standing = asyncio.create_task(store._connections.do(stand_still))
+    await holds.wait()
+    other = PostgresStore(postgres.url)
+    await other.open()
+    async with asyncio.timeout(10):
+        (lease,) = await other.claim([0], owner="other", at=NOW)
+    assert lease.owner == "other"
+    goes_on.set()
+    with pytest.raises(StoreUnavailable):
+        await standing
+    await other.close()
+
+
 async def test_a_server_that_answers_no_more_is_given_up_on(
     postgres_server: Postgresql, monkeypatch: pytest.MonkeyPatch
 ) -> None:

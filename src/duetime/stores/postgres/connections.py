@@ -28,6 +28,9 @@ _COMMON = {
     "jit": "off",
     # The fence is made for this level; a database may have another as its default.
     "default_transaction_isolation": "read committed",
+    # A node that freezes or loses its machine within a transaction holds its shards' rows, and
+    # who takes over waits for them. Ours stand still for a round trip at most.
+    "idle_in_transaction_session_timeout": "2000",
 }
 FEW_STATEMENTS = _COMMON | {
     # Each has one right plan, from the rows that go in to the rows found by an index, whatever

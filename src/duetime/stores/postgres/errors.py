@@ -25,6 +25,7 @@ _CONFLICTS = {
 _GONE = {
     "08": "the connection was lost",
     "25006": "it can only be read: a standby, or set so",
+    "25P03": "it ended a transaction that had stood still",
     "57P01": "it is shutting down",
     "57P02": "it stopped after a crash of its own",
     "57P03": "it does not take connections now",
