@@ -261,3 +261,29 @@ async def test_a_lone_node_with_4096_idle_shards_starts_soon() -> None:
             node = await them.start("a")
         assert len(node.shards) == 4_096
         await until(lambda: not any(shard._reading for shard in node.shards.values()))
+
+
+async def test_a_node_that_is_about_to_stop_hands_over_before_it_drains() -> None:
+    async with cluster() as them:
+        a, b = await two(them)
+        await a.hand_over()
+        assert (a.shards, a.unready(), b.unready()) == ({}, "this node drains", None)
+        await until(share_all([b]))
+        assert a.members()[0].draining
+
+
+async def test_nodes_that_stop_together_keep_what_nobody_would_take() -> None:
+    async with cluster() as them:
+        a, b = await two(them)
+        await asyncio.gather(a.hand_over(), b.hand_over())
+        await until(lambda: len(a.shards) + len(b.shards) == 16)
+        assert not a.ready
+        assert not b.ready
+
+
+async def test_a_node_that_is_alone_keeps_its_shards_until_it_drains() -> None:
+    async with cluster() as them:
+        a = await them.start("a")
+        await a.hand_over()
+        assert len(a.shards) == 16
+        assert a.unready() == "this node drains"

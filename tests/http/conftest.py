@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import uvicorn
@@ -20,6 +21,7 @@ async def server() -> AsyncIterator[Server]:
     carrier = HeldCarrier()
     node = Node(config, MemoryStore(), carrier)
     await node.start()
+    stops = asyncio.Event()
     app = create_app(
         node.service,
         api_key=KEY,
@@ -31,7 +33,7 @@ async def server() -> AsyncIterator[Server]:
             app,
             host="127.0.0.1",
             port=0,
-            http=Protocol,
+            http=partial(Protocol, stops=stops.is_set),  # type: ignore[arg-type]
             ws="none",
             interface="asgi3",
             lifespan="on",
@@ -45,7 +47,7 @@ async def server() -> AsyncIterator[Server]:
     listening.lifespan = listening.config.lifespan_class(listening.config)
     await listening.startup()
     try:
-        yield Server(node, carrier, listening)
+        yield Server(node, carrier, listening, stops)
     finally:
         for listener in listening.servers:
             listener.close()

@@ -62,8 +62,12 @@ class Reply:
 class Server:
     """A server on a port of its own, and a client that hides nothing."""
 
-    def __init__(self, node: Node, carrier: HeldCarrier, listening: uvicorn.Server) -> None:
+    def __init__(
+        self, node: Node, carrier: HeldCarrier, listening: uvicorn.Server, stops: asyncio.Event
+    ) -> None:
         self.node = node
+        self.stops = stops
+        """To be set when it is about to stop."""
         self.carrier = carrier
         self.listening = listening
         self.port: int = listening.servers[0].sockets[0].getsockname()[1]

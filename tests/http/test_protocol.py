@@ -299,3 +299,18 @@ async def test_hostile_input_leaves_no_trace_in_the_log(
         assert (await reply(reader)).status in (200, 400)
         writer.close()
     assert [record.message for record in caplog.records] == []
+
+
+async def test_a_server_that_is_about_to_stop_ends_each_connection_with_its_next_answer(
+    server: Server,
+) -> None:
+    reader, writer = await server.connect()
+    writer.write(create("before"))
+    before = await reply(reader)
+    assert "connection" not in before.headers
+    server.stops.set()
+    writer.write(create("after"))
+    after = await reply(reader)
+    assert (after.status, after.headers["connection"]) == (200, "close")
+    assert await ended(reader)
+    writer.close()
