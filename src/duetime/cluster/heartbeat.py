@@ -2,7 +2,8 @@
 
 Each node writes its own document every second and reads all of them. Whose document has not
 changed for as long as `MEMBER_TIMEOUT`, by the observer's monotonic clock, is dead: nobody's
-wall clock is compared with anybody's.
+wall clock is compared with anybody's. Whoever sees that first deletes the document, so that all
+others see it as well; if its node is alive after all, it writes another one.
 """
 
 import asyncio
@@ -19,7 +20,6 @@ from duetime.errors import NodeNameTaken, StoreUnavailable
 from duetime.store import Document, Store
 
 KIND = "node"
-FORGOTTEN_AFTER = 15  # So many times that, and a dead node's document is deleted.
 
 _decode = msgspec.json.Decoder(Member).decode
 _encode = msgspec.json.Encoder().encode
@@ -66,10 +66,9 @@ class Sightings:
         """By name."""
         return [seen.member for seen in self._seen.values() if self.is_live(seen)]
 
-    def forgotten(self) -> Seen | None:
-        """One that has been dead for so long that nobody need know of it."""
-        before = self._looked_at - self._timeout_s * FORGOTTEN_AFTER
-        return next((seen for seen in self._seen.values() if seen.since <= before), None)
+    def dead(self) -> list[Seen]:
+        """Those whose documents are of no use any more."""
+        return [seen for seen in self._seen.values() if not self.is_live(seen)]
 
 
 class Heartbeats:
@@ -110,7 +109,7 @@ class Heartbeats:
             self._version = 0 if mine is None else mine.version
             if not await self._write(me):
                 raise StoreUnavailable("another write of this node's heartbeat came in between")
-        await self._forget(me)
+        await self._delete_dead(me)
         others = [member for member in self._sightings.live() if member.name != me.name]
         return sorted([me, *others], key=_name)
 
@@ -136,10 +135,14 @@ class Heartbeats:
             self._version = version + 1
         return written
 
-    async def _forget(self, me: Member) -> None:
-        dead = self._sightings.forgotten()
-        if dead is not None and dead.member.name != me.name:
-            await self._store.delete_document(KIND, dead.member.name, expected_version=dead.version)
+    async def _delete_dead(self, me: Member) -> None:
+        # At once: who joins takes each document that it finds for a live node's until that was
+        # silent before its eyes, and would leave to the dead what all others leave to it.
+        for seen in self._sightings.dead():
+            if seen.member.name != me.name:
+                await self._store.delete_document(
+                    KIND, seen.member.name, expected_version=seen.version
+                )
 
 
 def _name(member: Member) -> str:
