@@ -123,19 +123,13 @@ class Operations:
 
     async def put_again(self, shard: Shard, timer: Timer) -> None:
         """The same, where another owner may have done it before: then it is not done twice.
-
-        `Unavailable` where what is found does not tell; or where there is nothing, because no
-        history is kept, and what is due by now may have fired.
-        """
+        `Unavailable` where what is found does not tell."""
         uuid = timer.uuid
         scope = await self.namespace(timer.namespace)
         await shard.hold(uuid)
         generation = shard.generation
         try:
             is_done = await self._was_put(shard, timer, scope)
-            forgets = scope.history_retention_s == 0
-            if not is_done and forgets and timer.execute_at <= self._clock.now():
-                raise Unavailable(UNKNOWN)
         except BaseException:
             shard.release(uuid)
             raise

@@ -9,8 +9,7 @@ has taken the shard over since, is asked `again` and goes by what it finds:
 
 - *get* changes nothing;
 - *put* is not done if the timer it made stands, or has ended: so what was canceled since does
-  not come back, and what has fired does not fire again; where no history could tell, it is done
-  only until the timer is due;
+  not come back, and what has fired does not fire again;
 - *cancel* that finds the timer canceled has succeeded;
 - *update* sets the same values once more.
 

@@ -186,7 +186,8 @@ class Lists(Base):
         assert (await store.select(_query())).total is None
 
     @pytest.mark.parametrize(
-        "wanted", [{"finished": ()}, {"pending": False}, {"pending": False, "finished": ("failed",)}]
+        "wanted",
+        [{"finished": ()}, {"pending": False}, {"pending": False, "finished": ("failed",)}],
     )
     async def test_a_list_of_one_kind_is_like_any_other(
         self, store: Store, wanted: dict[str, Any]
