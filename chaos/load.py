@@ -144,7 +144,7 @@ class _Client:
         kind = self._chance.choices(("ok", "slow", "fail", "refuse", "again"), (55, 20, 12, 3, 10))
         match kind[0]:
             case "slow":
-                return f"slow/{self._chance.randint(20, 1_500)}"
+                return f"slow/{self._chance.randint(20, self._world.slow_ms_max)}"
             case "fail":
                 return f"fail/{self._chance.randint(1, 3)}"
             case "again":

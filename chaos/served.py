@@ -43,6 +43,8 @@ class Served(Protocol):
     chance: random.Random
     up: asyncio.Event
     """Set while somebody is thought to listen; clients wait for it."""
+    slow_ms_max: int
+    """How long a slow callback may take."""
     look_up_after_ms: int
     """For how long what was asked may still take effect once its client has given up."""
     records: list[Record]

@@ -44,6 +44,7 @@ class World:
         self.kills: list[Kill] = []
         self.steps: list[tuple[int, int]] = [(0, 0)]
         """When the server's wall clock was set how far from real time."""
+        self.slow_ms_max = 1_500
         self.look_up_after_ms = 0
         self.refused_503 = 0
         self.failed = 0

@@ -132,7 +132,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "an old attempt's outcome is written over a new schedule": (
         Edit(
             _SHARD + "conclude",
-            "if self.closed or self.executing.get(uuid) is not attempt:",
+            "if not self.is_at(attempt):",
             "if self.closed:",
         ),
     ),

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 from scripts.servers import Postgresql
-from tests.acceptance.processes import KEY
+from tests.acceptance.processes import KEY, eventually
 
-from chaos.cluster.world import ClusterWorld, cluster
+from chaos.cluster.world import ClusterWorld, Node, cluster
 from chaos.load import load
 from chaos.report import Report, report
 from chaos.served import now
@@ -51,6 +51,7 @@ class Suffering(Struct):
     world: ClusterWorld
     server: Postgresql
     time: int = 0
+    last: Node | None = None
     took_ms: list[int] = []
 
 
@@ -96,9 +97,10 @@ def _range(values: list[int]) -> str:
 
 
 async def _kill(it: Suffering) -> None:
-    """The next one dies as soon as this one is back, and has some of its shards or none."""
+    """The next one dies as soon as this one is back, and has some of its shards or none; never
+    the same one: what dies more often than others can notice has its shards as long as it likes."""
     world = it.world
-    node = world.any_node()
+    node = it.last = world.chance.choice([node for node in world.nodes if node is not it.last])
     await node.kill()
     await world.remember(node.name)
     await node.start()
@@ -121,9 +123,10 @@ async def _freeze(it: Suffering) -> None:
 async def _kill_a_worker(it: Suffering) -> None:
     world = it.world
     (parent,) = world.nodes
-    name = world.chance.choice(sorted(parent.names()))
+    number, name = world.chance.choice(sorted(parent.workers().items()))
     os.kill(int(name.rpartition(":")[2].partition("/")[0]), signal.SIGKILL)
     await world.remember(name)
+    await eventually(lambda: parent.workers()[number] != name)
     await world.whole()
     await world.pause(world.chance.uniform(*BACK_S))
 
