@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 STORES := .pytest_cache/stores.jsonl
-PYTEST := $(BIN)/pytest --stores-report $(STORES)
+PYTEST := $(BIN)/pytest --stores-report=$(STORES)
 
 .PHONY: help setup run up down test test-all lint bench bench-stores sim sim-soak sim-mutants \
 	chaos chaos-cluster fuzz docs lock clean
