@@ -5,6 +5,7 @@ process id. `SERVERS` says which databases there are, `DAEMONS` what else there 
 """
 
 from scripts.servers.base import CannotBeHad, Daemon, Server
+from scripts.servers.cassandra import Cassandra
 from scripts.servers.dynamodb import Dynamodb
 from scripts.servers.etcd import Etcd
 from scripts.servers.mariadb import Mariadb
@@ -16,7 +17,7 @@ from scripts.servers.tidb import Tidb
 
 SERVERS: dict[str, type[Server]] = {
     server.name: server
-    for server in (Postgresql, Postgresql18, Mysql, Mariadb, Tidb, Mongodb, Dynamodb)
+    for server in (Postgresql, Postgresql18, Mysql, Mariadb, Tidb, Mongodb, Cassandra, Dynamodb)
 }
 DAEMONS: dict[str, type[Daemon]] = {**SERVERS, Etcd.name: Etcd}
 
@@ -24,6 +25,7 @@ __all__ = [
     "DAEMONS",
     "SERVERS",
     "CannotBeHad",
+    "Cassandra",
     "Daemon",
     "Dynamodb",
     "Etcd",
