@@ -3,10 +3,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Dynamodb, Mariadb, Mongodb, Postgresql
+from scripts.servers import Cassandra, Dynamodb, Mariadb, Mongodb, Postgresql
 
 from tests.servers import Servers, marks_of, params_of
 from tests.stores import mysql_database
+from tests.stores.cassandra_database import CassandraDatabase
 from tests.stores.dynamodb_database import DynamoDatabase
 from tests.stores.dynamodb_database import new_database as new_tables
 from tests.stores.mongodb_database import MongoDatabase
@@ -93,3 +94,24 @@ def mysql(mysql_module_database: MysqlDatabase) -> MysqlDatabase:
     """A database without rows, shared by the tests of a module one after the other."""
     mysql_module_database.empty()
     return mysql_module_database
+
+
+@pytest.fixture(scope="session", params=params_of("cassandra"))
+def cassandra_server(request: Any, servers: Servers) -> Cassandra:
+    server = servers.get(request.param)
+    assert isinstance(server, Cassandra)
+    return server
+
+
+@pytest.fixture(scope="module")
+def keyspace_of_module(request: Any, cassandra_server: Cassandra) -> CassandraDatabase:
+    name = request.module.__name__.rpartition(".")[2]
+    cassandra_server.new_url(name)
+    return CassandraDatabase(cassandra_server, name)
+
+
+@pytest.fixture
+def cassandra(keyspace_of_module: CassandraDatabase) -> CassandraDatabase:
+    """A keyspace without rows, shared by the tests of a module one after the other."""
+    keyspace_of_module.empty()
+    return keyspace_of_module

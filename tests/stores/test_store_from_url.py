@@ -35,7 +35,7 @@ def test_an_unknown_scheme_is_named_and_nothing_else_of_the_url() -> None:
     assert str(caught.value) == (
         "DATABASE_URL has the unknown scheme 'oracel';"
         " known are memory, sqlite, postgresql, postgres, mysql, mariadb, tidb, mongodb,"
-        " mongodb+srv, dynamodb"
+        " mongodb+srv, cassandra, dynamodb"
     )
 
 

@@ -28,6 +28,7 @@ ADAPTERS = {
     "tidb": Adapter("duetime.stores.mysql", "tidb", "mysql"),
     "mongodb": _MONGODB,
     "mongodb+srv": _MONGODB,
+    "cassandra": Adapter("duetime.stores.cassandra", "CassandraStore", "cassandra"),
     "dynamodb": Adapter("duetime.stores.dynamodb", "DynamoStore", "dynamodb"),
 }
 """Those that need a driver. Their constructors take the whole URL; what that may look like says
