@@ -3,12 +3,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Dynamodb, Mariadb, Mongodb, Postgresql
+from scripts.servers import CannotBeHad, Dynamodb, Mariadb, Mongodb, Postgresql
 
-from tests.servers import Servers, marks_of, params_of
+from tests.servers import Servers, in_ci, marks_of, params_of
+from tests.stores import h2 as h2_process
 from tests.stores import mysql_database
 from tests.stores.dynamodb_database import DynamoDatabase
 from tests.stores.dynamodb_database import new_database as new_tables
+from tests.stores.h2 import H2
 from tests.stores.mongodb_database import MongoDatabase
 from tests.stores.mysql_database import MysqlDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
@@ -93,3 +95,12 @@ def mysql(mysql_module_database: MysqlDatabase) -> MysqlDatabase:
     """A database without rows, shared by the tests of a module one after the other."""
     mysql_module_database.empty()
     return mysql_module_database
+
+
+@pytest.fixture(scope="session")
+def h2() -> Iterator[H2]:
+    try:
+        with h2_process.running() as process:
+            yield process
+    except CannotBeHad as error:
+        (pytest.fail if in_ci() else pytest.skip)(f"H2 cannot be had: {error}")
