@@ -1,11 +1,14 @@
 """Oracle, where DUETIME_TEST_ORACLE_URL names one, and a user who may make users."""
 
+import asyncio
 import secrets
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import oracledb
-
+from duetime.errors import StoreError
+from duetime.stores.oracle.driver import OracleDriver
+from duetime.stores.oracle.errors import ERRORS
 from duetime.stores.oracle.url import parse
 from scripts.servers.base import CannotBeHad
 from scripts.servers.named import Named
@@ -15,7 +18,8 @@ class Oracle(Named):
     name = scheme = "oracle"
 
     def fetch(self) -> str:
-        return f"Oracle {self._ask('SELECT version_full FROM product_component_version')}"
+        ((version,),) = self._ask("SELECT version_full FROM product_component_version")
+        return f"Oracle {version}"
 
     def make(self, name: str) -> str:
         """A user is what comes next to a database; its schema has its name."""
@@ -29,24 +33,22 @@ class Oracle(Named):
     def drop(self, name: str) -> None:
         self._ask(f"DROP USER {name} CASCADE")
 
-    def _ask(self, statement: str) -> Any:
-        address = parse(self.url)
+    def _ask(self, statement: str) -> Sequence[Sequence[Any]]:
+        driver = OracleDriver(parse(self.url))
+
+        async def ask() -> Sequence[Sequence[Any]]:
+            connection = await driver.connect()
+            try:
+                if statement.startswith("SELECT"):
+                    return await connection.fetch(statement, ())
+                await connection.execute(statement, ())
+                return ()
+            finally:
+                await connection.close()
+
         try:
-            with (
-                oracledb.connect(
-                    user=address.user,
-                    password=address.password,
-                    host=address.host,
-                    port=address.port,
-                    service_name=address.service,
-                    protocol="tcp" if address.tls is None else "tcps",
-                    ssl_context=address.tls,
-                    ssl_server_dn_match=address.checks_identity,
-                ) as connection,
-                connection.cursor() as cursor,
-            ):
-                cursor.execute(statement)
-                row = cursor.fetchone() if cursor.description else None
-                return row and row[0]
-        except oracledb.Error as error:
-            raise CannotBeHad(f"{address.name}: {error}") from error
+            return asyncio.run(ask())
+        except StoreError as error:
+            raise CannotBeHad(str(error)) from error
+        except ERRORS.caught as error:
+            raise CannotBeHad(str(ERRORS.translated(error, driver.name))) from error

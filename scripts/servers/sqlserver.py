@@ -3,6 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from duetime.errors import StoreUnavailable
+from duetime.stores.sqlserver.errors import errors
 from duetime.stores.sqlserver.server import newest
 from duetime.stores.sqlserver.url import parse
 from scripts.servers.base import CannotBeHad
@@ -33,9 +35,11 @@ class SqlServer(Named):
         except ImportError as error:
             raise CannotBeHad("install the Debian package unixodbc") from error
         try:
-            connection = pyodbc.connect(
-                address.odbc(newest(pyodbc.drivers(), address.name)), autocommit=True, timeout=10
-            )
+            driver = newest(pyodbc.drivers(), address.name)
+        except StoreUnavailable as error:
+            raise CannotBeHad(str(error)) from error
+        try:
+            connection = pyodbc.connect(address.odbc(driver), autocommit=True, timeout=10)
             try:
                 cursor = connection.execute(statement)
                 row = cursor.fetchone() if cursor.description else None
@@ -43,4 +47,5 @@ class SqlServer(Named):
             finally:
                 connection.close()
         except pyodbc.Error as error:
-            raise CannotBeHad(f"{address.name}: {error}") from error
+            mine = errors(pyodbc.Error).translated(error, address.name)
+            raise CannotBeHad(str(mine)) from error
