@@ -14,12 +14,14 @@ from tests.stores.sql_database import statements_of
 pytestmark = pytest.mark.server
 
 
+@pytest.mark.slow
 class TestOracleStatements(StoreConformance):
     @pytest.fixture
     def database(self, h2: H2) -> Database:
         return H2Database(h2, ORACLE_MODE)
 
 
+@pytest.mark.slow
 class TestSqlServerStatements(StoreConformance):
     @pytest.fixture
     def database(self, h2: H2) -> Database:

@@ -25,6 +25,8 @@ import org.h2.tools.SimpleResultSet;
 /**
  * Statements in, results out, a line each: `id session command argument value...`.
  *
+ * With values for several times its parameters a statement is run as often.
+ *
  * Commands: open URL, run STATEMENT, parse STATEMENT, commit, rollback, autocommit on|off, close. Answers: `id ok
  * COUNT COLUMNS value...` or `id error CODE MESSAGE`. A value is n (null), i (a number), b
  * (bytes in hex), t (an instant) or s (a text); texts are in base64 of their UTF-8. Each session
@@ -126,11 +128,19 @@ public class Runner {
 
         private String run(String text, String[] words) throws Exception {
             try (PreparedStatement statement = connection.prepareStatement(text)) {
-                for (int position = 4; position < words.length; position++) {
-                    statement.setObject(position - 3, value(words[position]));
-                }
-                if (!statement.execute()) {
-                    return statement.getUpdateCount() + " 0";
+                int size = statement.getParameterMetaData().getParameterCount();
+                int changed = 0;
+                int next = 4;
+                do {
+                    for (int position = 1; position <= size; position++) {
+                        statement.setObject(position, value(words[next++]));
+                    }
+                    if (!statement.execute()) {
+                        changed += statement.getUpdateCount();
+                    }
+                } while (next < words.length);
+                if (statement.getResultSet() == null) {
+                    return changed + " 0";
                 }
                 ResultSet found = statement.getResultSet();
                 int columns = found.getMetaData().getColumnCount();

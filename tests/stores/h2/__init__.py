@@ -21,7 +21,6 @@ from typing import IO, Any
 
 from scripts.servers.base import CannotBeHad, cache, run
 
-from duetime.stores.sql.connections import in_turn
 from duetime.stores.sql.errors import Errors
 
 VERSION = "2.3.232"
@@ -152,11 +151,8 @@ class H2Connection:
         return [found[start : start + size] for start in range(0, len(found), size)]
 
     async def execute(self, statement: str, values: Sequence[object]) -> int:
-        count = 0
-        for row in in_turn(statement, values):
-            changed, *_ = await self._run(statement, row)
-            count += int(changed)
-        return count
+        changed, *_ = await self._run(statement, values)
+        return int(changed)
 
     async def begin(self, *, snapshot: bool) -> None:
         await self.command("autocommit", "off")
