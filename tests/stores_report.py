@@ -16,8 +16,6 @@ from duetime.testing.conformance import StoreConformance
 
 Kind = Literal["conformance", "smoke"]
 PROPERTY = "store"
-NOT_TO_BE_HAD = {"oracle": "Oracle", "sqlserver": "SQL Server"}
-"""Schemes without a server for tests: their suites run where somebody names one."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -76,14 +74,11 @@ def table(runs: Iterable[Run]) -> str:
     schemes = {"sqlite": "sqlite"} | {name: server.scheme for name, server in SERVERS.items()}
     for name, scheme in schemes.items():
         if name in missing:
-            rows.append((scheme, f"{name}: NOT RUN, it cannot be had: {missing[name]}", "-", "-"))
+            said = "NOT RUN, it cannot be had" if SERVERS[name].ours else "not run against a server"
+            rows.append((scheme, f"{name}: {said}: {missing[name]}", "-", "-"))
         elif any(result.server == name for result in counts):
             parts = [_summary(counts, name, kind) for kind in get_args(Kind)]
             rows.append((scheme, versions.get(name, name), *parts))
-    for scheme, product in NOT_TO_BE_HAD.items():
-        if any(result.server == scheme for result in counts):
-            parts = [_summary(counts, scheme, kind) for kind in get_args(Kind)]
-            rows.append((scheme, versions.get(scheme, product), *parts))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -11,13 +11,26 @@ from scripts.servers.etcd import Etcd
 from scripts.servers.mariadb import Mariadb
 from scripts.servers.mongodb import Mongodb
 from scripts.servers.mysql import Mysql
+from scripts.servers.oracle import Oracle
 from scripts.servers.postgresql import Postgresql
 from scripts.servers.postgresql_18 import Postgresql18
+from scripts.servers.sqlserver import SqlServer
 from scripts.servers.tidb import Tidb
 
 SERVERS: dict[str, type[Server]] = {
     server.name: server
-    for server in (Postgresql, Postgresql18, Mysql, Mariadb, Tidb, Mongodb, Cassandra, Dynamodb)
+    for server in (
+        Postgresql,
+        Postgresql18,
+        Mariadb,
+        Mysql,
+        Tidb,
+        Oracle,
+        SqlServer,
+        Mongodb,
+        Cassandra,
+        Dynamodb,
+    )
 }
 DAEMONS: dict[str, type[Daemon]] = {**SERVERS, Etcd.name: Etcd}
 

@@ -30,7 +30,7 @@ class Daemon(ABC):
     variable: ClassVar[str]
     """The setting that its URL is for."""
     quick: ClassVar[bool] = False
-    """Whether it is had within a minute, so that `make test` can wait for it."""
+    """Whether it is had, and its tests are done, soon enough for `make test` to wait for it."""
     proven: ClassVar[bool] = True
     """Whether it is known to be had on a machine like CI's, which then insists on it."""
     durable_when_killed: ClassVar[bool] = True

@@ -32,7 +32,6 @@ class Dynamodb(Server):
     """It keeps its data in a file, so that what it has answered outlives its end."""
 
     name = scheme = "dynamodb"
-    quick = True
     durable_when_killed = False  # It answers while the file's transaction still ends.
 
     def fetch(self) -> str:

@@ -3,13 +3,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripts.servers import Cassandra, Dynamodb, Mariadb, Mongodb, Postgresql
+from scripts.servers import CannotBeHad, Cassandra, Dynamodb, Mariadb, Mongodb, Postgresql
 
-from tests.servers import Servers, marks_of, params_of
+from tests.servers import Servers, in_ci, marks_of, params_of
+from tests.stores import h2 as h2_process
 from tests.stores import mysql_database
 from tests.stores.cassandra_database import CassandraDatabase
 from tests.stores.dynamodb_database import DynamoDatabase
 from tests.stores.dynamodb_database import new_database as new_tables
+from tests.stores.h2 import H2
 from tests.stores.mongodb_database import MongoDatabase
 from tests.stores.mysql_database import MysqlDatabase
 from tests.stores.postgres_database import PostgresDatabase, new_database
@@ -115,3 +117,12 @@ def cassandra(keyspace_of_module: CassandraDatabase) -> CassandraDatabase:
     """A keyspace without rows, shared by the tests of a module one after the other."""
     keyspace_of_module.empty()
     return keyspace_of_module
+
+
+@pytest.fixture(scope="session")
+def h2() -> Iterator[H2]:
+    try:
+        with h2_process.running() as process:
+            yield process
+    except CannotBeHad as error:
+        (pytest.fail if in_ci() else pytest.skip)(f"H2 cannot be had: {error}")

@@ -151,11 +151,11 @@ async def test_a_list_walks_one_index_of_each_table(
     arms = arms_of(query, listing.DIALECT)
 
     async def explained(connection: Any) -> tuple[str, str]:
-        text, *values = listing.numbered(rows_of(arms, query, listing.DIALECT))
+        text, *values = listing.bound(rows_of(arms, query, listing.DIALECT))
         rows = await connection.fetch(f"EXPLAIN (COSTS OFF) {text}", *values)
         counts = []
         for arm in arms:
-            text, *values = listing.numbered(arm.count())
+            text, *values = listing.bound(arm.count())
             counts += await connection.fetch(f"EXPLAIN (COSTS OFF) {text}", *values)
         return "\n".join(row[0] for row in rows), "\n".join(row[0] for row in counts)
 

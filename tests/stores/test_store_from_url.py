@@ -34,8 +34,8 @@ def test_an_unknown_scheme_is_named_and_nothing_else_of_the_url() -> None:
         store_from_url("oracel://scott:tiger@db.example/timers")
     assert str(caught.value) == (
         "DATABASE_URL has the unknown scheme 'oracel';"
-        " known are memory, sqlite, postgresql, postgres, mysql, mariadb, tidb, mongodb,"
-        " mongodb+srv, cassandra, dynamodb"
+        " known are memory, sqlite, postgresql, postgres, mysql, mariadb, tidb, oracle, sqlserver,"
+        " mongodb, mongodb+srv, cassandra, dynamodb"
     )
 
 

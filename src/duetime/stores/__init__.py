@@ -26,6 +26,8 @@ ADAPTERS = {
     "mysql": Adapter("duetime.stores.mysql", "mysql", "mysql"),
     "mariadb": Adapter("duetime.stores.mysql", "mariadb", "mysql"),
     "tidb": Adapter("duetime.stores.mysql", "tidb", "mysql"),
+    "oracle": Adapter("duetime.stores.oracle", "oracle", "oracle"),
+    "sqlserver": Adapter("duetime.stores.sqlserver.store", "sqlserver", "sqlserver"),
     "mongodb": _MONGODB,
     "mongodb+srv": _MONGODB,
     "cassandra": Adapter("duetime.stores.cassandra", "CassandraStore", "cassandra"),

@@ -1,22 +1,18 @@
 # ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """MySQL, MariaDB and TiDB, and in what they differ."""
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from duetime.stores.sql.dialect import Dialect, Upsert, by_keys
+from duetime.stores.sql.dialect import Dialect, Step, Upsert, by_keys
+from duetime.stores.sql.instants import as_text, from_datetime
 from duetime.stores.sql.listing import Dialect as Lists
 from duetime.stores.sql.listing import limit_offset, nested_beyond, one_of
 
 TRANSACTION_IDLE_S_MAX = 4
 """A node that freezes or loses its machine within a transaction holds its shards' rows, and who
 takes over waits for them. Ours stand still for a round trip at most."""
-
-_EPOCH = datetime(1970, 1, 1)
-_MS = timedelta(milliseconds=1)
 
 
 class Product(Struct, frozen=True, kw_only=True):
@@ -37,19 +33,20 @@ class Product(Struct, frozen=True, kw_only=True):
     """How long a connection may lie unused."""
 
 
-def _on_duplicate_key(new: str, alias: str = "") -> Callable[[Upsert, int], str]:
+def _on_duplicate_key(new: str, alias: str = "") -> Callable[[Upsert, int], Sequence[Step]]:
     """`Dialect.upsert`. `new` is the new row's value of a column, as a format."""
 
-    def upsert(what: Upsert, rows: int) -> str:
+    def upsert(what: Upsert, rows: int) -> Sequence[Step]:
         row = f"({', '.join('?' * len(what.columns))})"
         changes = [f"{name} = {new.format(name)}" for name in what.replaced]
         changes += [f"{name} = {what.table}.{name} + 1" for name in what.counted]
         nothing = f"{what.key[0]} = {what.table}.{what.key[0]}"
-        return (
+        statement = (
             f"INSERT INTO {what.table} ({', '.join(what.columns)})"
             f" VALUES {', '.join([row] * rows)} {alias}"
             f" ON DUPLICATE KEY UPDATE {', '.join(changes) or nothing}"
         )
+        return (Step(statement),)
 
     return upsert
 
@@ -75,20 +72,6 @@ def _by_join(rows: int) -> str:
     )
 
 
-@lru_cache(maxsize=4_096)
-def _second(at: int) -> str:
-    return str(_EPOCH + timedelta(seconds=at))
-
-
-def _instant(at: int) -> str:
-    """As text: for the driver that is less work than a datetime."""
-    return f"{_second(at // 1000)}.{at % 1000:03}"
-
-
-def _from_instant(at: datetime) -> int:
-    return (at - _EPOCH) // _MS
-
-
 _LISTS = Lists(
     among=one_of,
     in_shards=lambda num_shards: one_of("shard_id", range(num_shards)),
@@ -96,7 +79,7 @@ _LISTS = Lists(
     # Rows compare, but only column by column does that become a range of an index.
     beyond=nested_beyond,
     page=limit_offset,
-    instant=_instant,
+    instant=as_text,  # For the driver that is less work than a datetime.
     no_instant="TIMESTAMP '1970-01-01 00:00:00'",
 )
 
@@ -112,6 +95,7 @@ def _types(collation: str, *, key: str = "", entry: str, partitions: int) -> dic
         "instant": "DATETIME(3)",
         "uuid": "BINARY(16)",
         "name": f"VARCHAR(255) {text}",
+        "document": f"VARCHAR(255) {text}",
         "url": f"VARCHAR(2048) {text}",
         "status": f"VARCHAR(16) {text}",
         "text": f"LONGTEXT {text}",
@@ -126,7 +110,7 @@ def _types(collation: str, *, key: str = "", entry: str, partitions: int) -> dic
 
 def _dialect(
     name: str,
-    upsert: Callable[[Upsert, int], str],
+    upsert: Callable[[Upsert, int], Sequence[Step]],
     types: dict[str, str],
     remove: Callable[[int], str],
 ) -> Dialect:
@@ -135,7 +119,7 @@ def _dialect(
         types=types,
         upsert=upsert,
         lists=_LISTS,
-        read_now="SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)",
+        read_now="SELECT SYSDATE(3)",
         purge="""
             DELETE FROM history WHERE timer_namespace = ? AND finished_at <= ?
             ORDER BY finished_at LIMIT ?
@@ -144,7 +128,7 @@ def _dialect(
         # under way at a time, and nothing has to become exclusive later, which would deadlock.
         lock="FOR UPDATE",
         remove=remove,
-        from_instant=_from_instant,
+        from_instant=from_datetime,
     )
 
 

@@ -13,10 +13,9 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from duetime.stores.mysql.dialects import Product
-from duetime.stores.sql.url import of_another_form, read, refused
+from duetime.stores.sql.url import TLS_FILES, of_another_form, read, refused, tls_context
 
 SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
-_FILES = ("ssl-ca", "ssl-cert", "ssl-key")
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -38,14 +37,12 @@ class Address(Struct, frozen=True, kw_only=True):
 def parse(text: str, product: Product) -> Address:
     """`ConfigError` says what is wrong with it."""
     form = f"{product.dialect.name}://user:password@host:{product.port}/database"
-    url = read(text, form=form, options=("ssl-mode", *_FILES), files=_FILES)
+    url = read(text, form=form, options=("ssl-mode", *TLS_FILES), files=TLS_FILES)
     if not url.hosts or "," in url.hosts or url.parts.hostname is None:
         raise of_another_form(form)
     mode = url.options.get("ssl-mode", "preferred")
     if mode not in SSL_MODES:
         raise refused(f"must have one of {', '.join(SSL_MODES)} as ssl-mode")
-    if "ssl-key" in url.options and "ssl-cert" not in url.options:
-        raise refused("must have ssl-cert beside ssl-key")
     user, password = url.parts.username, url.parts.password
     return Address(
         host=url.parts.hostname,
@@ -55,20 +52,7 @@ def parse(text: str, product: Product) -> Address:
         database=url.database,
         name=f"{url.hosts}/{url.database}",
         ssl_mode=mode,
-        tls=None if mode == "disabled" else _tls(mode, url.options),
+        tls=None if mode == "disabled" else tls_context(mode, url.options),
         pool_size=url.pool_size,
         statement_timeout_ms=url.statement_timeout_ms,
     )
-
-
-def _tls(mode: str, options: dict[str, str]) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.get("ssl-ca"))
-        context.check_hostname = mode == "verify_identity"
-        if not mode.startswith("verify"):
-            context.verify_mode = ssl.CERT_NONE
-        if "ssl-cert" in options:
-            context.load_cert_chain(options["ssl-cert"], options.get("ssl-key"))
-    except ssl.SSLError as error:
-        raise refused(f"names files that TLS cannot use: {error.reason}") from error
-    return context

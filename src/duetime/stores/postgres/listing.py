@@ -5,7 +5,6 @@ the end of the page and no further.
 """
 
 from collections.abc import Collection
-from itertools import count
 from typing import Any
 
 from asyncpg import Connection
@@ -18,6 +17,7 @@ from duetime.stores.sql.listing import (
     Dialect,
     arms_of,
     limit_offset,
+    numbered,
     row_beyond,
     rows_of,
 )
@@ -34,23 +34,20 @@ async def select(connection: Connection, query: ListQuery) -> Listing:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         total = 0
         for arm in arms:
-            total += await connection.fetchval(*numbered(arm.count()))
+            total += await connection.fetchval(*bound(arm.count()))
         return Listing(await _page(connection, arms, query), total)
-
-
-def numbered(statement: Condition) -> tuple[Any, ...]:
-    """The statement with `$1`, `$2`, ... in place of each `?`, and its values."""
-    numbers = count(1)
-    first, *rest = statement.text.split("?")
-    text = first + "".join(f"${next(numbers)}{part}" for part in rest)
-    return (text, *statement.values)
 
 
 async def _page(
     connection: Connection, arms: list[Arm], query: ListQuery
 ) -> list[Timer | Finished]:
-    rows = await connection.fetch(*numbered(rows_of(arms, query, DIALECT)))
+    rows = await connection.fetch(*bound(rows_of(arms, query, DIALECT)))
     return [_entry(row) for row in rows]
+
+
+def bound(statement: Condition) -> tuple[Any, ...]:
+    """As the driver takes it."""
+    return (numbered(statement.text, "$"), *statement.values)
 
 
 def _entry(row: Any) -> Timer | Finished:

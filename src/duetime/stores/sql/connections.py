@@ -34,7 +34,8 @@ class Connection(Protocol):
         """The rows found."""
 
     async def execute(self, statement: str, values: Sequence[object]) -> int:
-        """How many rows it concerned, changed or not."""
+        """How many rows it concerned, changed or not. With values for several times its `?`
+        it is done as often, in turn."""
 
     async def begin(self, *, snapshot: bool) -> None:
         """A transaction; its reads see what is committed, or with `snapshot` one moment."""
@@ -48,6 +49,12 @@ class Connection(Protocol):
 
     def abort(self) -> None:
         """Let go of it at once, whatever is under way."""
+
+
+def in_turn(statement: str, values: Sequence[object]) -> list[Sequence[object]]:
+    """The values for each time that a statement is to be done."""
+    size = statement.count("?") or 1
+    return [values[start : start + size] for start in range(0, len(values), size)] or [()]
 
 
 class Driver(Protocol):

@@ -5,15 +5,23 @@ A dialect is words and small functions that put words together; `SqlStore` knows
 by its name. A `?` stands for each value; the driver writes its own sign in its place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from duetime.stores.sql import listing
+from duetime.stores.sql.rows import Row
 
 KEY = ("shard_id", "row_type", "timer_execute_at", "timer_uuid")
 LOOKUP = ("shard_id", "row_type", "timer_namespace", "timer_id")
+PURGE = """
+    DELETE FROM history WHERE entry IN (
+        SELECT entry FROM history WHERE timer_namespace = ? AND finished_at <= ?
+        ORDER BY finished_at {page}
+    )
+"""
+"""`Dialect.purge` where a deletion knows no limit, with the words for a page as a format."""
 
 
 class Upsert(NamedTuple):
@@ -26,6 +34,15 @@ class Upsert(NamedTuple):
     """Columns that take the new row's value. With none, and none counted, nothing happens."""
     counted: tuple[str, ...] = ()
     """Columns that go up by one, from what stood there."""
+
+
+class Step(NamedTuple):
+    """One of the statements that an upsert is made of."""
+
+    statement: str
+    """Where it has `?` for fewer rows than it is given, it is done for each in turn."""
+    values: Callable[[Row], Iterable[Any]] = tuple
+    """What it takes of a row's values, in the order of its `?`."""
 
 
 def any_of(columns: Sequence[str], rows: int) -> str:
@@ -49,11 +66,11 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     """Of the store, as its traits say it."""
     types: Mapping[str, str]
     """The words for `schema.TABLES`: see there."""
-    upsert: Callable[[Upsert, int], str]
-    """The statement that does it with so many rows."""
+    upsert: Callable[[Upsert, int], Sequence[Step]]
+    """What does it with so many rows."""
     lists: listing.Dialect
     read_now: str
-    """The database's clock, in milliseconds since 1970."""
+    """The database's clock, as an instant of its own kind."""
     purge: str
     """Of (namespace, instant, limit): deletes history by `idx_history_purge`."""
     lock_hint: str = ""
@@ -61,10 +78,14 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     say so."""
     lock: str = "FOR UPDATE"
     """At the end of a statement: keep the rows that it read until the commit."""
+    octets: str = "octet_length({})"
+    """How much a text weighs, as a format: never more than its bytes in UTF-8."""
     remove: Callable[[int], str] = by_keys
     """Deletes so many timers by their whole keys (shard, row type, instant, uuid)."""
     from_instant: Callable[[Any], int] = int
     """An instant as the driver hands it over, in milliseconds since 1970."""
+    from_name: Callable[[Any], str] = str
+    """A name as the driver hands it over."""
     rows_max: int = 256
     """How many rows a statement writes, or keys it names, at most."""
     reads_max: int = 32

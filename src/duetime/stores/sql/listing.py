@@ -33,8 +33,12 @@ class Dialect(NamedTuple):
     """What ends an ordered statement: at most so many rows, after an offset."""
     instant: Callable[[int], Any] = int
     """How the driver takes an instant."""
+    name: Callable[[str], Any] = str
+    """How the driver takes a namespace, an id, or the beginning of one."""
     no_instant: str = "0"
     """The first instant of all, in a column."""
+    no_status: str = "NULL"
+    """No status, in a column of them."""
 
 
 class Arm:
@@ -53,16 +57,16 @@ class Arm:
         self.values: list[Any] = []
         self._dialect = dialect
         self._place = place
-        self.only("timer_namespace = ?", query.namespace)
+        self.only("timer_namespace = ?", dialect.name(query.namespace))
         if query.execute_from is not None:
             self.only("timer_execute_at >= ?", dialect.instant(query.execute_from))
         if query.execute_before is not None:
             self.only("timer_execute_at < ?", dialect.instant(query.execute_before))
         if query.id_prefix:
-            self.only("timer_id >= ?", query.id_prefix)
+            self.only("timer_id >= ?", dialect.name(query.id_prefix))
             beyond = after_prefix(query.id_prefix)
             if beyond is not None:
-                self.only("timer_id < ?", beyond)
+                self.only("timer_id < ?", dialect.name(beyond))
 
     def only(self, condition: str, *values: object) -> None:
         self.where.append(condition)
@@ -113,7 +117,7 @@ def arms_of(query: ListQuery, dialect: Dialect) -> list[Arm]:
 def rows_of(arms: list[Arm], query: ListQuery, dialect: Dialect) -> Condition:
     """The statement that finds the page's rows, in order: ENTRY_COLUMNS each."""
     finished = {
-        "timers": f"{dialect.no_instant} AS at, NULL AS status",
+        "timers": f"{dialect.no_instant} AS at, {dialect.no_status} AS status",
         "history": "finished_at AS at, finished_status AS status",
     }
     places = f"timer_{query.sort} AS place, timer_uuid AS uuid"
@@ -123,8 +127,10 @@ def rows_of(arms: list[Arm], query: ListQuery, dialect: Dialect) -> Condition:
         # In order here already: a union as a whole a database would read to its end and sort.
         # One alone is ordered by what follows; to order it twice is more than PostgreSQL takes.
         first = dialect.page(query.offset + query.limit, 0)
+        # Each a table of its own: not all databases take an arm of a union that is ordered.
+        order = f"ORDER BY {order_of(query)} {first.text}"
         selects = [
-            Condition(f"({text} ORDER BY {order_of(query)} {first.text})", [*values, *first.values])
+            Condition(f"SELECT * FROM ({text} {order}) page", [*values, *first.values])
             for text, values in selects
         ]
     return page_of(selects, query, dialect)
@@ -149,6 +155,11 @@ def one_of(column: str, values: Collection[object]) -> Condition:
     return Condition(f"{column} IN ({', '.join('?' * len(values))})", list(values))
 
 
+def in_claimed_shards(num_shards: int) -> Condition:
+    """`Dialect.in_shards` where a list may be too short: a timer's shard was claimed once."""
+    return Condition("shard_id IN (SELECT shard_id FROM shards WHERE shard_id < ?)", [num_shards])
+
+
 def row_beyond(columns: Sequence[str], values: Sequence[Any]) -> Condition:
     """`Dialect.beyond` where rows compare, and an index serves that."""
     return Condition(f"({', '.join(columns)}) > ({', '.join('?' * len(values))})", list(values))
@@ -167,6 +178,12 @@ def nested_beyond(columns: Sequence[str], values: Sequence[Any]) -> Condition:
 def limit_offset(limit: int, offset: int) -> Condition:
     """`Dialect.page` where there are these words."""
     return Condition("LIMIT ? OFFSET ?", [limit, offset])
+
+
+def numbered(text: str, sign: str) -> str:
+    """The statement with the sign and a number, from 1 on, in place of each `?`."""
+    first, *rest = text.split("?")
+    return first + "".join(f"{sign}{number}{part}" for number, part in enumerate(rest, 1))
 
 
 def after_prefix(prefix: str) -> str | None:

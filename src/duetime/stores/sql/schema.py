@@ -63,8 +63,8 @@ TABLES = (
     """,
     """
     CREATE TABLE documents (
-        kind {name} NOT NULL,
-        name {name} NOT NULL,
+        kind {document} NOT NULL,
+        name {document} NOT NULL,
         version {big} NOT NULL,
         body {text} NOT NULL,
         PRIMARY KEY (kind, name)

@@ -1,10 +1,11 @@
 # ruff: noqa: S608 - statements are put together from constants; values are always bound.
 """The statements of the shared SQL store: few forms, each for a number of rows."""
 
+from collections.abc import Sequence
 from functools import cache
 
 from duetime.model import CURSOR_MIN
-from duetime.stores.sql.dialect import KEY, LOOKUP, Dialect, Upsert, any_of
+from duetime.stores.sql.dialect import KEY, LOOKUP, Dialect, Step, Upsert, any_of
 from duetime.stores.sql.rows import HISTORY_COLUMNS, TIMER_COLUMNS
 
 SHARD, TIMER = 1, 2
@@ -13,7 +14,7 @@ ZERO_KEY = (SHARD, 1_000, CURSOR_MIN.uuid)
 
 _TIMER = ", ".join(TIMER_COLUMNS)
 _HISTORY = ", ".join(HISTORY_COLUMNS)
-_WEIGHT = "coalesce(octet_length(timer_payload), 0) + coalesce(octet_length(timer_metadata), 0)"
+_HEAVY = ("timer_payload", "timer_metadata")
 
 PUT = Upsert(
     "timers",
@@ -31,7 +32,7 @@ CLAIM = Upsert(
     counted=("shard_version",),
 )
 
-READ_DOCUMENTS = "SELECT kind, name, version, body FROM documents WHERE kind = ? ORDER BY name"
+READ_DOCUMENTS = "SELECT name, version, body FROM documents WHERE kind = ? ORDER BY name"
 INSERT_DOCUMENT = "INSERT INTO documents (kind, name, version, body) VALUES (?, ?, 1, ?)"
 UPDATE_DOCUMENT = """
     UPDATE documents SET version = version + 1, body = ?
@@ -47,7 +48,7 @@ READ_SHARDS = """
 
 
 @cache
-def upsert(dialect: Dialect, what: Upsert, rows: int) -> str:
+def upsert(dialect: Dialect, what: Upsert, rows: int) -> Sequence[Step]:
     return dialect.upsert(what, rows)
 
 
@@ -94,6 +95,7 @@ def read_due(dialect: Dialect, reads: int) -> str:
     source = dialect.lists.source("timers", "key")
     beyond = dialect.lists.beyond(("timer_execute_at", "timer_uuid"), (0, b""))
     first = dialect.lists.page(1, 0)
+    weight = " + ".join(f"coalesce({dialect.octets.format(name)}, 0)" for name in _HEAVY)
     return " UNION ALL ".join(
         [
             f"""
@@ -103,7 +105,7 @@ def read_due(dialect: Dialect, reads: int) -> str:
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
                 ) AS heaped
                 FROM (
-                    SELECT {_TIMER}, {_WEIGHT} AS weight FROM {source}
+                    SELECT {_TIMER}, {weight} AS weight FROM {source}
                     WHERE shard_id = ? AND row_type = {TIMER}
                       AND timer_execute_at <= ? AND {beyond.text}
                     ORDER BY timer_execute_at, timer_uuid {first.text}

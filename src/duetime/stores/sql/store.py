@@ -48,6 +48,7 @@ ESCAPED_MAX = 4  # A text may double when it is quoted; and some is left for the
 DUE_BYTES_MAX = 64 * 1024 * 1024
 PAGE_BYTES_MAX = 4 * 1024 * 1024
 _INSTANTS = (TIMER_COLUMNS.index("timer_execute_at"), TIMER_COLUMNS.index("timer_created_at"))
+_NAMES = (TIMER_COLUMNS.index("timer_namespace"), TIMER_COLUMNS.index("timer_id"))
 
 
 class SqlStore:
@@ -92,12 +93,13 @@ class SqlStore:
 
     async def now(self) -> int:
         ((now,),) = await self._connections.fetch(self._dialect.read_now)
-        return int(now)
+        return self._dialect.from_instant(now)
 
     async def claim(self, shards: Sequence[int], *, owner: str, at: int) -> list[Lease]:
         numbers = sorted(set(shards))
         claimed_at = self._dialect.lists.instant(at)
-        rows = [(*self._shard_key(shard), 1, owner, claimed_at) for shard in numbers]
+        name = self._dialect.lists.name(owner)
+        rows = [(*self._shard_key(shard), 1, name, claimed_at) for shard in numbers]
 
         async def work(session: Session) -> dict[int, int]:
             async with session.transaction():
@@ -119,9 +121,9 @@ class SqlStore:
         await self._connections.do(work)
 
     async def shards(self) -> list[ShardRow]:
-        from_instant = self._dialect.from_instant
+        from_instant, from_name = self._dialect.from_instant, self._dialect.from_name
         return [
-            ShardRow(shard, version, owner, from_instant(claimed_at))
+            ShardRow(shard, version, owner and from_name(owner), from_instant(claimed_at))
             for shard, version, owner, claimed_at in await self._connections.fetch(
                 sql.READ_SHARDS, self._shard_key(0)[1:]
             )
@@ -161,13 +163,15 @@ class SqlStore:
         ]
 
     async def get(self, keys: Sequence[Key]) -> list[Timer | None]:
-        rows = [(key.shard, sql.TIMER, key.namespace, key.id) for key in keys]
+        name = self._dialect.lists.name
+        rows = [(key.shard, sql.TIMER, name(key.namespace), name(key.id)) for key in keys]
         timers = [self._timer(row) for row in await self._each(sql.read_timers, rows, self._sizes)]
         found = {Key(timer.shard, timer.namespace, timer.id): timer for timer in timers}
         return [found.get(key) for key in keys]
 
     async def outcomes(self, keys: Sequence[Key]) -> list[Finished | None]:
-        rows = [(key.namespace, key.id, *self._first(1)) for key in keys]
+        name = self._dialect.lists.name
+        rows = [(name(key.namespace), name(key.id), *self._first(1)) for key in keys]
         entries = [
             self._finished(row)
             for row in await self._each(sql.read_outcomes, rows, self._read_sizes)
@@ -198,28 +202,28 @@ class SqlStore:
         return await self._lister.do(work)
 
     async def purge(self, namespace: str, *, before: int, limit: int) -> int:
-        instant = self._dialect.lists.instant(before)
-        return await self._connections.execute(self._dialect.purge, (namespace, instant, limit))
+        lists = self._dialect.lists
+        values = (lists.name(namespace), lists.instant(before), limit)
+        return await self._connections.execute(self._dialect.purge, values)
 
     async def documents(self, kind: str) -> list[Document]:
+        rows = await self._connections.fetch(sql.READ_DOCUMENTS, self._names(kind))
+        from_name = self._dialect.from_name
         return [
-            Document(kind, name, version, body.encode())
-            for kind, name, version, body in await self._connections.fetch(
-                sql.READ_DOCUMENTS, (kind,)
-            )
+            Document(kind, from_name(name), version, body.encode()) for name, version, body in rows
         ]
 
     async def write_document(
         self, kind: str, name: str, body: bytes, *, expected_version: int
     ) -> bool:
         if expected_version == 0:
-            values: Row = (kind, name, body.decode())
+            values: Row = (*self._names(kind, name), body.decode())
             return await self._connections.unless_there(sql.INSERT_DOCUMENT, values)
-        values = (body.decode(), kind, name, expected_version)
+        values = (body.decode(), *self._names(kind, name), expected_version)
         return await self._connections.execute(sql.UPDATE_DOCUMENT, values) == 1
 
     async def delete_document(self, kind: str, name: str, *, expected_version: int) -> bool:
-        values = (kind, name, expected_version)
+        values = (*self._names(kind, name), expected_version)
         return await self._connections.execute(sql.DELETE_DOCUMENT, values) == 1
 
     async def _versions(self, session: Session, shards: Sequence[int]) -> dict[int, int]:
@@ -250,7 +254,8 @@ class SqlStore:
 
     async def _upsert(self, session: Session, what: Upsert, rows: Sequence[Row]) -> None:
         for chunk in chunks(rows, self._sizes):
-            await session.execute(sql.upsert(self._dialect, what, len(chunk)), _flat(chunk))
+            for step in sql.upsert(self._dialect, what, len(chunk)):
+                await session.execute(step.statement, _flat(map(step.values, chunk)))
 
     async def _each(
         self,
@@ -271,6 +276,9 @@ class SqlStore:
     def _first(self, limit: int) -> Sequence[Any]:
         return self._dialect.lists.page(limit, 0).values
 
+    def _names(self, *names: str) -> Row:
+        return tuple(map(self._dialect.lists.name, names))
+
     def _shard_key(self, shard: int) -> Row:
         row_type, execute_at, uuid = sql.ZERO_KEY
         return (shard, row_type, self._dialect.lists.instant(execute_at), uuid)
@@ -287,6 +295,8 @@ class SqlStore:
         values = list(row)
         for position in _INSTANTS:
             values[position] = self._dialect.lists.instant(values[position])
+        for position in _NAMES:
+            values[position] = self._dialect.lists.name(values[position])
         return tuple(values)
 
     def _timer(self, row: Sequence[Any]) -> Timer:
@@ -294,6 +304,8 @@ class SqlStore:
         values = list(row)
         for position in _INSTANTS:
             values[position] = self._dialect.from_instant(values[position])
+        for position in _NAMES:
+            values[position] = self._dialect.from_name(values[position])
         return timer_from(*values)
 
     def _finished(self, row: Sequence[Any]) -> Finished:
@@ -316,7 +328,7 @@ def _sizes(size_max: int) -> tuple[int, ...]:
     return (*sizes, *range(sizes[-1] - 1, 0, -1))
 
 
-def _flat(rows: Iterable[Row]) -> list[Any]:
+def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
     return list(chain.from_iterable(rows))
 
 

@@ -5,7 +5,8 @@ moves it into the host, the path or the options.
 """
 
 import re
-from collections.abc import Collection
+import ssl
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -16,6 +17,9 @@ from duetime.instants import parse_duration
 
 POOL_SIZE_MIN, POOL_SIZE_MAX, POOL_SIZE_DEFAULT = 4, 1_000, 10
 STATEMENT_TIMEOUT_MS_DEFAULT = 30_000
+
+TLS_FILES = ("ssl-ca", "ssl-cert", "ssl-key")
+"""The options that name files, as `tls_context` takes them."""
 
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 _HOSTS = re.compile(rf"(?:{_HOST}(?:,{_HOST})*)?")
@@ -69,6 +73,22 @@ def read(url: str, *, form: str, options: Collection[str], files: Collection[str
         statement_timeout_ms=statement_timeout_ms,
         options=given,
     )
+
+
+def tls_context(mode: str, options: Mapping[str, str]) -> ssl.SSLContext:
+    """For the modes `required`, which checks nothing, `verify_ca` and `verify_identity`."""
+    if "ssl-key" in options and "ssl-cert" not in options:
+        raise refused("must have ssl-cert beside ssl-key")
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl-ca"))
+        context.check_hostname = mode == "verify_identity"
+        if not mode.startswith("verify"):
+            context.verify_mode = ssl.CERT_NONE
+        if "ssl-cert" in options:
+            context.load_cert_chain(options["ssl-cert"], options.get("ssl-key"))
+    except ssl.SSLError as error:
+        raise refused(f"names files that TLS cannot use: {error.reason}") from error
+    return context
 
 
 def refused(problem: str) -> ConfigError:
