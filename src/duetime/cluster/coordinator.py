@@ -106,6 +106,7 @@ class Coordinator:
         if not self._draining:
             await self._announce_drain()
         async with self._tending:  # What is being claimed now goes as well.
+            self._assign()  # Anew, without us: each heir is told when its shards are free.
             self._home.handover.begin(list(self._home.shards.values()))
         await self._home.handover.over()
 
@@ -358,12 +359,16 @@ class Coordinator:
             unsure = clock.monotonic() < self._unsure_until
             self._awaited = todo.awaited or unsure or self._trust.lapsed
 
-    def _plan(self) -> Plan:
+    def _assign(self) -> None:
         home = self._home
         fit = {member.name for member in self._members if not member.draining}
         if self._unfit:
             fit.discard(home.me.name)
         self._wanted = self._rendezvous.assign(fit, home.namespaces.num_shards_max())
+
+    def _plan(self) -> Plan:
+        home = self._home
+        self._assign()
         return plan(home.me, self._members, wanted=self._wanted, held=home.shards, rows=self._rows)
 
     async def _claim(self, numbers: list[int]) -> list[Lease]:
