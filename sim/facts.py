@@ -107,11 +107,24 @@ class TimerFacts:
     states: list[State] = field(default_factory=list)
     history: dict[int, Finished] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    begun_by: set[str] = field(default_factory=set)
+    begun_us: dict[Attempt, int] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     canceled_us: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "/".join(self.key)
+
+    def stood(self, timer: Timer, begun_us: int, now_us: int) -> bool:
+        """Whether it stood when its callback was begun, and its owner was not told since that
+        something else stands."""
+        return any(
+            state.row is not None
+            and same_schedule(state.row, timer)
+            and begun_us <= state.ended_us
+            and state.until_us() >= now_us
+            for state in self.states
+        )
 
     def answered(self, timer: Timer) -> Sent | None:
         """The attempt upon this very row that has been answered and not been recorded."""

@@ -295,8 +295,14 @@ class Ledger:
 
     # -- receivers --------------------------------------------------------------------------
 
+    def begun(self, process: str, attempt: Attempt) -> None:
+        """The carrier was given a callback; it may still have to connect."""
+        facts = self.timers[attempt.timer.uuid]
+        facts.begun_by.add(process)
+        facts.begun_us[attempt] = self.schedule.now_us
+
     def sent(self, process: str, attempt: Attempt) -> Sent:
-        """A callback begins."""
+        """The first byte of a callback leaves."""
         timer = attempt.timer
         facts = self.timers[timer.uuid]
         self.fired += 1
@@ -326,7 +332,7 @@ class Ledger:
                 self.check(
                     checkers.stops_when_superseded, facts, process, unaware_us, self._unaware_us_max
                 )
-        else:
+        elif not facts.stood(timer, facts.begun_us.pop(attempt), self.schedule.now_us):
             self.check(checkers.fires_only_what_stands, facts, attempt)
         firing, config = host.node.firing, host.node.config
         self.check(
@@ -404,7 +410,7 @@ class Ledger:
     def _explains(self, facts: TimerFacts, state: State, error: RequestError, process: str) -> bool:
         if isinstance(error, TimerExecuting):
             clustered = self._unaware_us_max is not None  # Then another node may have said so.
-            return any(clustered or sent.process == process for sent in facts.sent)
+            return bool(facts.begun_by) if clustered else process in facts.begun_by
         if state.row is not None:
             return False
         if isinstance(error, TimerFinished):

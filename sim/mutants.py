@@ -212,6 +212,15 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ),
         Edit(_FIRING + "_serve_blocked", "and self.in_flight < limits.in_flight_max", ""),
     ),
+    "what no longer stands is sent": (
+        Edit(_FIRING + "stands", "and attempt.shard.is_at(attempt)", ""),
+    ),
+    "a clock set back while connecting is not asked": (
+        Edit(_FIRING + "stands", "and attempt.timer.execute_at <= clock.now()", ""),
+    ),
+    "what was not sent is forgotten": (
+        Edit(_SHARD + "take_back", "self.window.add(timer)", "pass"),
+    ),
     "a deferred timer is forgotten": (
         Edit(
             _SHARD + "defer",

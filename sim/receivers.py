@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from duetime.instants import format_instant
 from duetime.model import Timer
-from duetime.retry import Answer
+from duetime.retry import NOT_SENT, Answer
 from duetime.writes import Attempt
 from sim.clock import EPOCH_MS, SimClock, true_ms
 from sim.facts import Meaning, Sent
@@ -68,6 +68,13 @@ class Receivers:
     def url(self) -> str:
         return f"http://{self._random.choice(list(self.by_name))}:80/x"
 
+    def connects_s(self) -> float:
+        """How long it takes until the first byte can be sent: most often there is a connection."""
+        random = self._random
+        if self.healed or random.random() < 0.7:
+            return 0.0
+        return random.choice((0.002, 0.05, 0.5)) * random.random()
+
     def answer(self, name: str, timer: Timer) -> tuple[float, Reply]:
         """How long this attempt takes, and what comes of it."""
         random = self._random
@@ -119,6 +126,19 @@ class SimCarrier:
         return url.split("/", 3)[2]
 
     def send(self, attempt: Attempt) -> None:
+        self._ledger.begun(self._loop.name, attempt)
+        connects_s = self._receivers.connects_s()
+        if connects_s:
+            self._loop.call_later(connects_s, self._send, attempt)
+        else:
+            self._send(attempt)
+
+    def _send(self, attempt: Attempt) -> None:
+        if self._closed:
+            return
+        if not attempt.stands():
+            attempt.answered(NOT_SENT)
+            return
         sent = self._ledger.sent(self._loop.name, attempt)
         name = self.destination(attempt.timer.callback_url).split(":")[0]
         took_s, reply = self._receivers.answer(name, attempt.timer)

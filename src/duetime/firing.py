@@ -184,8 +184,13 @@ class Firing:
     # -- out --------------------------------------------------------------------------
 
     def stands(self, attempt: Attempt) -> bool:
-        """Whether this attempt may still be sent."""
-        return self._clock.monotonic() < self._trusted_until and attempt.shard.is_at(attempt)
+        """Whether this attempt may still be sent. The wall clock may have been set back, too."""
+        clock = self._clock
+        return (
+            clock.monotonic() < self._trusted_until
+            and attempt.timer.execute_at <= clock.now()
+            and attempt.shard.is_at(attempt)
+        )
 
     def answered(self, attempt: Attempt, answer: Answer) -> None:
         """An attempt has ended: decide what it means, have it recorded, start what waits."""

@@ -392,6 +392,20 @@ def test_an_attempt_of_a_shard_that_was_lost_or_left_stands_no_more() -> None:
         assert len(world.shard.window) == 0
 
 
+def test_an_attempt_waits_again_if_the_clock_is_set_back_before_it_is_sent() -> None:
+    world = World(Bounds())
+    world.due(timer("a", at=world.clock.now()))
+    (attempt,) = world.carrier.sent
+    world.clock.step_wall(-1_000)
+    assert not attempt.stands()
+    world.answer("a", NOT_SENT)
+    assert len(world.shard.window) == 1
+    world.clock.advance(1_000)
+    world.shard.step(world.clock.now())
+    world.firing.offer(world.shard, world.host.due[-1:])
+    assert world.in_flight == ["a"]
+
+
 def test_what_was_not_sent_lets_its_shard_leave() -> None:
     world = World(Bounds())
     world.due(timer("a", at=world.clock.now()))
