@@ -1,6 +1,6 @@
 """Write the tables of docs/stores.md from the stores' traits; with --check, say if it is stale."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from duetime.store import Traits
@@ -29,23 +29,25 @@ class Product(NamedTuple):
     """Its name, and the oldest that is taken."""
 
 
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
 PRODUCTS = {
     "memory": Product("memory:", "none"),
-    "sqlite": Product("sqlite:///timers.db", f"SQLite {'.'.join(map(str, SQLITE_VERSION_MIN))}"),
+    "sqlite": Product("sqlite:///timers.db", f"SQLite {_dotted(SQLITE_VERSION_MIN)}"),
     "postgresql": Product("postgresql://host/database", f"PostgreSQL {POSTGRESQL_MIN}"),
     **{
         product.dialect.name: Product(
             f"{product.dialect.name}://host/database",
-            f"{product.title} {'.'.join(map(str, product.version_min))}",
+            f"{product.title} {_dotted(product.version_min)}",
         )
         for product in (MYSQL, MARIADB, TIDB)
     },
     "oracle": Product("oracle://user:password@host/service", f"Oracle {ORACLE_MIN}"),
     "sqlserver": Product("", f"SQL Server {SQLSERVER_MIN} (2017), Azure SQL"),
     "mongodb": Product("mongodb://host/database", f"MongoDB {MONGODB_MIN}, a replica set"),
-    "cassandra": Product(
-        "cassandra://host/keyspace", f"Cassandra {'.'.join(map(str, CASSANDRA_MIN))}"
-    ),
+    "cassandra": Product("cassandra://host/keyspace", f"Cassandra {_dotted(CASSANDRA_MIN)}"),
     "dynamodb": Product("dynamodb://eu-central-1", "DynamoDB"),
 }
 SHOWN: dict[str, Callable[[Traits], str]] = {
