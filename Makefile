@@ -41,7 +41,8 @@ lint: $(READY) ## check style, types, layers, documentation tables and the lock 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_lock.py
-	$(BIN)/python scripts/document_settings.py --check
+	$(BIN)/python -m scripts.document_settings --check
+	$(BIN)/python -m scripts.document_stores --check
 
 bench: $(READY) ## measure a real server; ARGS="--store postgresql burst" picks store and workloads
 	$(BIN)/python -m bench $(ARGS)
@@ -68,7 +69,8 @@ fuzz: $(READY) ## send a real server hostile input; SEED=n repeats, ARGS="wire c
 	$(BIN)/python -m fuzz $(ARGS)
 
 docs: $(READY) ## rewrite the generated tables of the documentation
-	$(BIN)/python scripts/document_settings.py
+	$(BIN)/python -m scripts.document_settings
+	$(BIN)/python -m scripts.document_stores
 
 lock: $(READY) ## resolve requirements.lock anew; ARGS=--upgrade moves what is pinned
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

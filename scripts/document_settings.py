@@ -1,35 +1,26 @@
 """Write the table of settings into docs/configuration.md; with --check, say if it is stale."""
 
-import sys
-from pathlib import Path
-
 from duetime.settings import SETTINGS, Setting, written
-
-PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
-BEGIN = "<!-- settings: written by `make docs` -->\n"
-END = "<!-- end of settings -->"
+from scripts.pages import brought_up_to_date, table
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    current = before + BEGIN + table() + END + after
-    if "--check" not in sys.argv:
-        PAGE.write_text(current, encoding="utf-8")
-    elif current != page:
-        sys.exit("docs/configuration.md is stale: run `make docs`")
+    brought_up_to_date("configuration.md", {"settings": settings()})
 
 
-def table() -> str:
-    lines = ["| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
-    for setting in SETTINGS:
-        default = "required" if setting.required else _default(setting)
-        lines.append(
-            f"| `{setting.variable}` | {default} | {_allowed(setting)} |"
-            f" {setting.meta.description} |"
-        )
-    return "\n".join(lines) + "\n"
+def settings() -> str:
+    return table(
+        ("setting", "default", "allowed", "meaning"),
+        [
+            (
+                f"`{setting.variable}`",
+                "required" if setting.required else _default(setting),
+                _allowed(setting),
+                setting.meta.description or "",
+            )
+            for setting in SETTINGS
+        ],
+    )
 
 
 def _default(setting: Setting) -> str:

@@ -1,12 +1,10 @@
 """The few numbers that every store is compared by."""
 
-from importlib import import_module
-from pathlib import Path
+from scripts.source_lines import source_lines
 
 from bench.bench import Bench, Numbers
 from bench.scenarios.round_trips import round_trips
 from bench.scenarios.workloads import burst, spread
-from duetime.store import Store
 
 NOT_FIRED = ("missing", "early", "duplicates")
 
@@ -23,18 +21,5 @@ async def compare(bench: Bench) -> Numbers:
         "late_p99_ms": over_time["late_p99_ms"],
         **{name: at_once[name] + over_time[name] for name in NOT_FIRED},
         **(await round_trips(bench) if store.traits.shared else {}),
-        "source_lines": _lines(store),
+        "source_lines": source_lines(store.traits.name),
     }
-
-
-def _lines(store: Store) -> int:
-    """Of its package, those that are neither blank nor comments. What all SQL stores share is
-    not counted again for each."""
-    package = import_module(type(store).__module__.rpartition(".")[0])
-    assert package.__file__ is not None
-    files = Path(package.__file__).parent.glob("*.py")
-    return sum(_is_code(line) for file in files for line in file.read_text().splitlines())
-
-
-def _is_code(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")

@@ -17,7 +17,8 @@ class Config(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            description="Where timers are kept: `sqlite:////absolute/path.db`.",
+            description="Where timers are kept: `sqlite:////absolute/path.db`,"
+            " `postgresql://user:password@host/database`, or as docs/stores.md has it.",
         ),
     ]
     api_key: Annotated[

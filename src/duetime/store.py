@@ -16,10 +16,10 @@ replaces, removing what is gone is no error, and a finished timer is recorded on
 (uuid, at).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from duetime.model import Cursor, FinalStatus, Finished, Lease, Timer
 
@@ -47,6 +47,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     """What the unfinished timers of one shard may have in all. None: as much as there is room."""
     lists_lag: bool = False
     """A list may lack what has ended in the last moments. `outcomes` never does."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why these of the above are what they are, by name. docs/stores.md tells them."""
 
 
 class Key(NamedTuple):

@@ -1,10 +1,13 @@
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from duetime.errors import ConfigError
-from duetime.stores import store_from_url
+from duetime.stores import SCHEMES, store_from_url
 
 
 def test_memory_is_the_store_that_keeps_nothing() -> None:
@@ -52,3 +55,12 @@ def test_a_url_without_a_scheme_is_refused(url: str) -> None:
 def test_an_sqlite_url_without_a_file_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="must name a file"):
         store_from_url(url)
+
+
+def test_every_scheme_is_in_the_documentation() -> None:
+    root = Path(__file__).parents[2]
+    check = [sys.executable, "-m", "scripts.document_stores", "--check"]
+    subprocess.run(check, check=True, cwd=root)
+    page = (root / "docs" / "stores.md").read_text()
+    rows = re.findall(r"^\| ((?:`[a-z+]+`(?:, )?)+) \| (?:nothing|`duetime)", page, re.MULTILINE)
+    assert sorted(re.findall(r"[a-z+]+", " ".join(rows))) == sorted(SCHEMES)

@@ -216,7 +216,7 @@ def test_credentials_of_the_database_are_not_shown(tmp_path: Path) -> None:
 
 def test_every_setting_has_its_row_in_the_documentation() -> None:
     subprocess.run(
-        [sys.executable, ROOT / "scripts" / "document_settings.py", "--check"], check=True
+        [sys.executable, "-m", "scripts.document_settings", "--check"], check=True, cwd=ROOT
     )
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE) == [

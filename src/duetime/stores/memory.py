@@ -25,7 +25,15 @@ from duetime.store import (
     Traits,
 )
 
-TRAITS = Traits(name="memory", durable=False)
+TRAITS = Traits(
+    name="memory",
+    durable=False,
+    reasons={
+        "durable": "It is the process's own memory, for tests and trials.",
+        "shared": "No other process can reach it.",
+        "writes_in_flight_max": "A write waits for nothing.",
+    },
+)
 
 
 class MemoryStore:

@@ -55,7 +55,21 @@ WALKS_MAX = 4
 RUN_MS = 60_000
 BEYOND = Cursor(INSTANT_MAX + 1, b"")
 TRIES = 5
-TRAITS = Traits(name="cassandra", writes_in_flight_max=8, shared=True)
+TRAITS = Traits(
+    name="cassandra",
+    writes_in_flight_max=8,
+    shared=True,
+    atomic_rows_max=PART_TIMERS_MAX,
+    reasons={
+        "writes_in_flight_max": (
+            "A write waits for rounds of Paxos; those of other shards are on other partitions."
+        ),
+        "atomic_rows_max": (
+            "What is written at once is one conditional batch, a single message: one of more than"
+            " 500 timers, or 1 MiB of payloads, is several."
+        ),
+    },
+)
 
 
 Place = tuple[int, int, bytes]

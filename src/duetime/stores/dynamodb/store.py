@@ -408,6 +408,20 @@ TRAITS = Traits(
     atomic_rows_max=ACTIONS_MAX - 1,
     shard_bytes_max=SHARD_GB_MAX * 1_000_000_000,
     lists_lag=True,
+    reasons={
+        "writes_in_flight_max": "Partitions take writes side by side.",
+        "clock_step_ms": "Its clock is the `Date` of an answer, in whole seconds.",
+        "payload_bytes_max": (
+            "An item has room for 400 KB: a payload, as much metadata, and all else that a timer"
+            " has."
+        ),
+        "atomic_rows_max": "A transaction has room for 100 items, one of which is the fence.",
+        "shard_bytes_max": (
+            "Only a local index can be read consistently, and with one, all items of a partition"
+            " key have 10 GB together."
+        ),
+        "lists_lag": "Lists of history use global indexes, which follow their table in moments.",
+    },
 )
 
 

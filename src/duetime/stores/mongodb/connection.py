@@ -21,7 +21,8 @@ from duetime.stores.mongodb.url import Address
 T = TypeVar("T")
 Work = Callable[[AsyncClientSession], Awaitable[T]]
 
-WIRE_VERSION_MIN = 25  # MongoDB 8.0, the first that writes to two collections in one command.
+VERSION_MIN = "8.0"  # The first that writes to two collections in one command.
+WIRE_VERSION_MIN = 25  # What it calls itself.
 ABANDONED_S = 2
 COMMIT_PAUSE_S = 0.05
 UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
@@ -65,7 +66,9 @@ class Connection:
                 " make it a replica set (--replSet, then rs.initiate()); one member is enough"
             )
         if hello["maxWireVersion"] < WIRE_VERSION_MIN:
-            raise StoreError(f"{self._address.name}: its MongoDB is too old: 8.0 is needed")
+            raise StoreError(
+                f"{self._address.name}: its MongoDB is too old: {VERSION_MIN} is needed"
+            )
 
     async def close(self) -> None:
         """Calls under way are finished first; none takes longer than it may."""

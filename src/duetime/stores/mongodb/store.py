@@ -68,6 +68,12 @@ class MongoStore:
             name="mongodb",
             writes_in_flight_max=min(WRITES_IN_FLIGHT_MAX, address.pool_size // 4),
             shared=True,
+            reasons={
+                "writes_in_flight_max": (
+                    "A write is two round trips, in which the server has time for others; a"
+                    " quarter of the pool at most."
+                ),
+            },
         )
 
     @property

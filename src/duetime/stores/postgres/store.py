@@ -35,8 +35,6 @@ from duetime.stores.postgres.url import parse
 from duetime.stores.sql.chunks import runs, weight_of
 from duetime.stores.sql.rows import Row, history_from, history_row, timer_from, timer_row
 
-# A second one beside it would take away from what waits to share the next commit: with four,
-# there are three times as many commits, and a timer costs both sides half as much again.
 WRITES_IN_FLIGHT_MAX = 1
 WRITE_BYTES_MAX = 32 * 1024 * 1024
 DUE_BYTES_MAX = 64 * 1024 * 1024
@@ -58,6 +56,13 @@ class PostgresStore:
             name="postgresql",
             writes_in_flight_max=WRITES_IN_FLIGHT_MAX,
             shared=True,
+            reasons={
+                "writes_in_flight_max": (
+                    "A second write beside it would take away from what waits to share the next"
+                    " commit: with four, there are three times as many commits, and a timer costs"
+                    " both sides half as much again."
+                ),
+            },
         )
 
     @property

@@ -51,6 +51,20 @@ _INSTANTS = (TIMER_COLUMNS.index("timer_execute_at"), TIMER_COLUMNS.index("timer
 _NAMES = (TIMER_COLUMNS.index("timer_namespace"), TIMER_COLUMNS.index("timer_id"))
 
 
+def traits_of(dialect: Dialect, *, pool_size: int) -> Traits:
+    return Traits(
+        name=dialect.name,
+        writes_in_flight_max=min(WRITES_IN_FLIGHT_MAX, pool_size // 2),
+        shared=True,
+        reasons={
+            "writes_in_flight_max": (
+                "A write is several round trips, in which the server has time for others; half"
+                " of the pool at most."
+            ),
+        },
+    )
+
+
 class SqlStore:
     """One database, reached by a pool of connections."""
 
@@ -66,11 +80,7 @@ class SqlStore:
         self._connections = Connections(
             driver, size_max=pool_size - lists_max, statement_timeout_ms=statement_timeout_ms
         )
-        self._traits = Traits(
-            name=dialect.name,
-            writes_in_flight_max=min(WRITES_IN_FLIGHT_MAX, pool_size // 2),
-            shared=True,
-        )
+        self._traits = traits_of(dialect, pool_size=pool_size)
         self._sizes = _sizes(dialect.rows_max)
         self._read_sizes = _sizes(dialect.reads_max)
 

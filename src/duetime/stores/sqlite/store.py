@@ -39,7 +39,13 @@ from duetime.stores.sqlite.lock import ProcessLock
 from duetime.stores.sqlite.rows import history_in, timers_in
 from duetime.stores.sqlite.schema import migrate
 
-TRAITS = Traits(name="sqlite")
+TRAITS = Traits(
+    name="sqlite",
+    reasons={
+        "shared": "Its own locks would let a second process in between two writes.",
+        "writes_in_flight_max": "A database has one write lock.",
+    },
+)
 SQLITE_VERSION_MIN = (3, 37, 0)  # The first with strict tables.
 WRITER_CACHE_KIB = 16_384
 READER_CACHE_KIB = 4_096
