@@ -66,7 +66,9 @@ async def test_what_was_accepted_outlives_kill_9(database: Target, tmp_path: Pat
         assert len({request.headers["x-timer-id"] for request in receiver.requests}) == 200
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 async def test_nothing_is_lost_when_the_database_goes_and_comes_back(
     database: Target, tmp_path: Path, how: signal.Signals
 ) -> None:
