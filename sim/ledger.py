@@ -301,6 +301,10 @@ class Ledger:
         facts.begun_by.add(process)
         facts.begun_us[attempt] = self.schedule.now_us
 
+    def not_sent(self, attempt: Attempt) -> None:
+        """It stood no more when it had a connection."""
+        del self.timers[attempt.timer.uuid].begun_us[attempt]
+
     def sent(self, process: str, attempt: Attempt) -> Sent:
         """The first byte of a callback leaves."""
         timer = attempt.timer
@@ -309,6 +313,7 @@ class Ledger:
         host = self.processes[process]
         wall = host.clock.now()
         stale = not self.owns(attempt.shard.lease)
+        begun_us = facts.begun_us.pop(attempt)
         self.note(
             process, "fired", *facts.key, _token(timer), attempt.number, "stale" if stale else ""
         )
@@ -332,7 +337,7 @@ class Ledger:
                 self.check(
                     checkers.stops_when_superseded, facts, process, unaware_us, self._unaware_us_max
                 )
-        elif not facts.stood(timer, facts.begun_us.pop(attempt), self.schedule.now_us):
+        elif not facts.stood(timer, begun_us, self.schedule.now_us):
             self.check(checkers.fires_only_what_stands, facts, attempt)
         firing, config = host.node.firing, host.node.config
         self.check(

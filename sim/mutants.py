@@ -93,7 +93,6 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "rows of executing timers are believed": (
         Edit(_SHARD + "_unknown", "attempt = executing.get(uuid)", "attempt = None"),
     ),
-    "rows of held keys are believed": (Edit(_SHARD + "_unknown", "if uuid in held:", "if False:"),),
     "rows set aside are not brought back": (
         Edit(_SHARD + "release", "if aside is not None:", "if False:"),
     ),
@@ -266,6 +265,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "a node fires on although it was not heard of": (
         Edit(_FIRING + "_look", "self._clock.monotonic() < self._trusted_until", "True"),
+        Edit(_FIRING + "stands", "clock.monotonic() < self._trusted_until\n        and ", ""),
     ),
     "a dead node's shards stay nobody's": (Edit(_COORDINATOR_PLAN, "or owner not in live", ""),),
     "what another has claimed is not given up": (

@@ -137,6 +137,7 @@ class SimCarrier:
         if self._closed:
             return
         if not attempt.stands():
+            self._ledger.not_sent(attempt)
             attempt.answered(NOT_SENT)
             return
         sent = self._ledger.sent(self._loop.name, attempt)

@@ -124,6 +124,7 @@ def _weather(random: Random) -> Weather:
     ):
         if random.random() < chance:
             setattr(weather, name, random.randint(1, 2 * level))
+    weather.steps *= 2
     weather.takeover = random.random() < 0.3
     weather.step_ms = random.choice(((20, 500), (500, 60_000), (60_000, 3_600_000)))
     weather.receivers = {

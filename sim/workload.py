@@ -33,6 +33,7 @@ POLICIES = {
 }
 REPLIES: tuple[Reply, ...] = ("v1", "v1", "v1", "rest")
 ANSWER_S_MAX = 20.0
+LONG_AGO = 1_000
 
 
 class Workload:
@@ -235,6 +236,8 @@ class Workload:
         )
 
     async def update(self, process: Process, key: tuple[str, str], at: int | None) -> None:
+        if self._random.random() < 0.15:
+            at = LONG_AGO  # Refused, but not before it has looked: meanwhile it holds the key.
         op = self._ledger.asked(process.name, "update", key, at)
         assert op.token is not None
         changes = Changes(execute_at=UNSET if at is None else at, metadata=op.token)
