@@ -72,6 +72,7 @@ class Workload:
             (self._churn, 3),
             (self._clear, 1),
             (self._look, 2),
+            (self._hammer, 1),
         )
 
     async def play(self, scenes: int, seconds: float) -> None:
@@ -184,6 +185,21 @@ class Workload:
     async def _churn(self) -> None:
         for _ in range(self._random.randint(2, 6)):
             await self._one(self._key())
+
+    async def _hammer(self) -> None:
+        """Refused changes without a pause, while the timers they name are read and fire."""
+        process = self._process()
+        if process is None:
+            return
+        namespace = self._random.choice(list(self._ledger.namespaces))
+        keys = [self._new_key(namespace) for _ in range(12)]
+        now = process.clock.now()
+        times = [now + self._random.randint(1_000, 2_000) for _ in keys]
+        await self.create_many(process, keys, times, None)
+        await asyncio.sleep(process.clock.until(now + 950))
+        for _ in range(60):
+            await self._together([self.update(process, key, LONG_AGO) for key in keys[:4]])
+            keys.append(keys.pop(0))
 
     async def _clear(self) -> None:
         process = self._process()

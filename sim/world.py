@@ -429,10 +429,14 @@ class World:
             process.stop(lambda: None)
         self._restart_later("a")
 
-    def _step(self) -> None:
+    def _step(self, patience: int = 200) -> None:
+        """When a callback is under way, if that is soon: then it matters."""
         if self._healed:
             return
         chaos = self._chaos
+        if patience and not any(process.node.firing.in_flight for process in self._alive()):
+            self.loop.call_later(0.02, self._step, patience - 1)
+            return
         machine = chaos.choice(list(self._clocks))
         ms = chaos.randint(*self.weather.step_ms) * chaos.choice((-1, 1))
         self._clocks[machine].step(ms)
