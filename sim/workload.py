@@ -197,7 +197,7 @@ class Workload:
         times = [now + self._random.randint(1_000, 2_000) for _ in keys]
         await self.create_many(process, keys, times, None)
         await asyncio.sleep(process.clock.until(now + 950))
-        for _ in range(60):
+        for _ in range(30):
             await self._together([self.update(process, key, LONG_AGO) for key in keys[:4]])
             keys.append(keys.pop(0))
 
