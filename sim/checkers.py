@@ -208,6 +208,17 @@ def retry_range(sent: Sent, policy: Policy | None) -> tuple[bool, int | None, in
     return high > last, low, min(high, last)
 
 
+def outcomes_end_with_their_owner(facts: TimerFacts, sent: Sent, claimers: Sequence[str]) -> None:
+    """What came of an attempt is void once another node has owned the shard: it may have sent,
+    canceled or changed the timer since."""
+    others = [owner for owner in claimers if owner != sent.process]
+    if others:
+        raise Broken(
+            f"{facts}: the outcome of attempt {sent.number} by {sent.process} was written although"
+            f" {others[0]} had claimed shard {facts.shard} since"
+        )
+
+
 def a_removal_is_explained(facts: TimerFacts, row: Timer, sent: Sent | None, op: Op | None) -> None:
     """A timer leaves the database by an answer or by a cancel. Otherwise it was lost."""
     if sent is None and op is None:

@@ -67,6 +67,7 @@ class Sent:
     number: int
     us: int
     stale: bool  # Its node had lost the shard, and did not know.
+    version: int  # Of the lease it was sent under.
     replied_us: int | None = None
     replied_wall: int = 0
     meaning: Meaning | None = None

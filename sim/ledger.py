@@ -81,6 +81,7 @@ class Ledger:
         self._op_count = 0
         self._versions: dict[int, int] = {}
         self._claims_us: dict[int, list[int]] = {}
+        self._claimers: dict[int, list[str]] = {}
 
     # -- rules --------------------------------------------------------------------------
 
@@ -147,6 +148,7 @@ class Ledger:
         for lease in leases:
             self._versions[lease.shard] = lease.version
             self._claims_us.setdefault(lease.shard, []).append(self.schedule.now_us)
+            self._claimers.setdefault(lease.shard, []).append(owner)
         self.note(owner, "claimed", *((lease.shard, lease.version) for lease in leases))
 
     def purged(self, owner: str, namespace: str, before: int) -> None:
@@ -249,6 +251,8 @@ class Ledger:
 
     def _concluded(self, facts: TimerFacts, sent: Sent, put: Timer | None) -> None:
         sent.concluded = True
+        between = self._claimers[facts.shard][sent.version :]
+        self.check(checkers.outcomes_end_with_their_owner, facts, sent, between)
         min_delay_ms = self.namespaces[facts.key[0]].min_delay_s * 1000
         policy = self._policy(sent.timer)
         self.check(checkers.an_answer_has_its_effect, facts, sent, put, policy, min_delay_ms)
@@ -350,7 +354,8 @@ class Ledger:
         if self.late_ms_max is not None and self.schedule.now_us >= self.watch_from_us:
             late_ms = wall - timer.execute_at
             self.check(checkers.due_timers_fire, facts, late_ms, self.late_ms_max, "it has fired")
-        sent = Sent(process, attempt, timer, attempt.number, self.schedule.now_us, stale)
+        version = attempt.shard.lease.version
+        sent = Sent(process, attempt, timer, attempt.number, self.schedule.now_us, stale, version)
         facts.sent.append(sent)
         return sent
 
