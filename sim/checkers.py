@@ -261,12 +261,14 @@ def history_is_kept(namespace: Namespace, before: int, wall: int, process: str) 
 # -- at the clients -------------------------------------------------------------------------
 
 
-def an_acknowledged_request_is_stored(facts: TimerFacts, op: Op) -> None:
+def an_acknowledged_request_is_stored(facts: TimerFacts, op: Op, clustered: bool) -> None:
     """Who was told that it is done can rely on it: it is in the database by then."""
     finished = facts.states[-1].finished
-    if op.kind == "cancel" and finished is not None and finished.status == "canceled":
-        return  # Asked of a second owner, it has succeeded whoever canceled.
-    if op.result == "ok" and op.landed_us is None:
+    # In a cluster a cancel may be asked of a second owner: it has succeeded whoever canceled.
+    is_another = (
+        clustered and op.kind == "cancel" and finished is not None and finished.status == "canceled"
+    )
+    if op.result == "ok" and op.landed_us is None and not is_another:
         raise Broken(f"{facts}: {op} was acknowledged and is not in the database")
     if op.result == "refused" and op.landed_us is not None:
         raise Broken(f"{facts}: {op} was refused ({op.error}) and is in the database")

@@ -138,7 +138,8 @@ class Ledger:
         else:
             op.error = type(answer).__name__
         self.note(op.process, "answered", op.kind, *op.key, op.number, result, op.error)
-        self.check(checkers.an_acknowledged_request_is_stored, facts, op)
+        clustered = self._unaware_us_max is not None
+        self.check(checkers.an_acknowledged_request_is_stored, facts, op, clustered)
         if isinstance(answer, (TimerNotFound, TimerFinished, TimerExecuting)):
             self.read(facts, op.process, op.asked_us, answer)
 
